@@ -1,0 +1,1 @@
+"""The learner, the loop and the commands."""

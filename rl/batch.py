@@ -1,0 +1,47 @@
+"""Batch: the arrays one learner update consumes, as they leave the mixer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions. images and next_images: view -> (B, H, W, 3) uint8; proprio (B, P); action (B, A).
+
+    reward, gripper_changed, weight: (B,) float32. terminated, truncated, intervened: (B,) bool. source: (B,) uint8.
+    shares: transitions of each share, in the order in which they lie in the batch, e.g. {"demo": 32, "online": 32}.
+    """
+
+    images: Mapping[str, NDArray[np.uint8]]
+    next_images: Mapping[str, NDArray[np.uint8]]
+    proprio: NDArray[np.float32]
+    next_proprio: NDArray[np.float32]
+    action: NDArray[np.float32]
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    intervened: NDArray[np.bool_]
+    gripper_changed: NDArray[np.float32]
+    source: NDArray[np.uint8]
+    weight: NDArray[np.float32]
+    shares: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def check(self) -> None:
+        """Raise ValueError where lengths differ or the shares do not add up to the batch."""
+        n = len(self)
+        if sum(self.shares.values()) != n:
+            raise ValueError(f"batch shares {dict(self.shares)} do not add up to its {n} transitions")
+        for name in ("proprio", "next_proprio", "action", "terminated", "truncated", "gripper_changed", "weight"):
+            if len(getattr(self, name)) != n:
+                raise ValueError(f"batch.{name}: expected {n} rows, got {len(getattr(self, name))}")
+        for view, image in [*self.images.items(), *self.next_images.items()]:
+            if len(image) != n:
+                raise ValueError(f"batch images[{view}]: expected {n} rows, got {len(image)}")
