@@ -1,0 +1,50 @@
+"""The console script `groundhog`: one word chooses the command, `key=value` pairs configure it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "train": "learn a task on the simulated or the real arm; continue with resume=<run>",
+    "record": "record demonstrations, scripted or by hand",
+    "evaluate": "success rate of a trained policy with its confidence interval",
+    "show": "an episode as text, contact sheet and film",
+    "check": "is this machine ready: rendering, versions, speed",
+}
+MODULES = {"check": "robot.check"}
+
+
+def usage() -> str:
+    lines = [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: groundhog <command> [key=value ...]      groundhog <command> --help lists the keys",
+            "",
+            *lines,
+            "",
+            "Each command is also a module: python -m rl.train key=value ...",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name not in COMMANDS:
+        import difflib
+
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"; did you mean `{close[0]}`?" if close else ""
+        print(f"groundhog: unknown command {name!r}{hint}\n\n{usage()}", file=sys.stderr)
+        return 2
+    return int(importlib.import_module(MODULES.get(name, f"rl.{name}")).main(rest))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,117 @@
+"""Evaluation: a deterministic policy on fixed layouts, one environment step at a time, by one code for all users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from rl.statistics import wilson_interval
+from robot.types import Float32, Image, Observation
+
+EVAL_SEED = 1_000_000  # layouts of evaluation episodes: EVAL_SEED + index, never used in training
+
+
+class Actor(Protocol):
+    """Anything that acts."""
+
+    def act(self, observation: Observation, *, deterministic: bool) -> Float32: ...
+
+
+def to_observation(values: dict[str, Any], info: dict[str, Any]) -> Observation:
+    """The Observation behind a Gymnasium observation and its info."""
+    return Observation(
+        images=values.get("images", {}),
+        proprio=values["proprio"],
+        timestamp=float(info["timestamp"]),
+        image_timestamps=info["image_timestamps"],
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Outcome of an evaluation. cycle_steps: mean length of the successful episodes, in control steps."""
+
+    successes: int
+    episodes: int
+    cycle_steps: float
+    mean_steps: float
+    correction_rate: float
+
+    @property
+    def success(self) -> float:
+        return self.successes / max(1, self.episodes)
+
+    def as_metrics(self, prefix: str = "eval") -> dict[str, float]:
+        low, high = wilson_interval(self.successes, self.episodes)
+        return {
+            f"{prefix}/success": self.success,
+            f"{prefix}/wilson_low": low,
+            f"{prefix}/wilson_high": high,
+            f"{prefix}/episodes": self.episodes,
+            f"{prefix}/cycle_steps": self.cycle_steps,
+            f"{prefix}/mean_steps": self.mean_steps,
+            f"{prefix}/correction_rate": self.correction_rate,
+        }
+
+
+@dataclass
+class Evaluation:
+    """Runs `episodes` episodes; `step()` takes one environment step, so that a worker stays responsive.
+
+    Pass an environment without corrections to measure the policy alone; with a HumanIntervention wrapper the
+    result counts corrected steps. `on_frame` receives the images of the first episode, for a film.
+    """
+
+    env: gym.Env[Any, Any]
+    actor: Actor
+    episodes: int
+    on_frame: Callable[[dict[str, Image]], None] | None = None
+    seed: int = EVAL_SEED
+    _lengths: list[int] = field(default_factory=list)
+    _succeeded: list[bool] = field(default_factory=list)
+    _corrected: int = 0
+    _observation: Observation | None = None
+    _length: int = 0
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ValueError(f"episodes: expected at least 1, got {self.episodes}")
+
+    @property
+    def finished(self) -> bool:
+        return len(self._lengths) >= self.episodes
+
+    def step(self) -> None:
+        """One reset or one control step."""
+        ended = False
+        if self._observation is None:
+            values, info = self.env.reset(seed=self.seed + len(self._lengths))
+            self._length = 0
+        else:
+            action = self.actor.act(self._observation, deterministic=True)
+            values, _, terminated, truncated, info = self.env.step(action)
+            self._length += 1
+            self._corrected += bool(info["intervened"])
+            ended = bool(terminated or truncated)
+        observation = to_observation(values, info)
+        if self.on_frame is not None and not self._lengths:
+            self.on_frame(dict(observation.images))
+        if ended:
+            self._lengths.append(self._length)
+            self._succeeded.append(bool(info["success"]))
+        self._observation = None if ended else observation
+
+    def result(self) -> EvaluationResult:
+        """Statistics of the finished episodes."""
+        cycles = [n for n, ok in zip(self._lengths, self._succeeded, strict=True) if ok]
+        return EvaluationResult(
+            successes=sum(self._succeeded),
+            episodes=len(self._lengths),
+            cycle_steps=float(np.mean(cycles)) if cycles else float("nan"),
+            mean_steps=float(np.mean(self._lengths)) if self._lengths else float("nan"),
+            correction_rate=self._corrected / max(1, sum(self._lengths)),
+        )

@@ -1,0 +1,1 @@
+"""Where workers run and what they share: the run directory, the inline and the local runtime."""

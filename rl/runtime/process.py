@@ -1,0 +1,51 @@
+"""Main function of a spawned worker process: build, loop, close; ends with its parent, and says why it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from pathlib import Path
+
+from rl.runtime.run_dir import RunDir
+from rl.workers.ports import STOP
+
+IDLE_SLEEP_S = 0.001  # while a worker waits for another: short against a control step, long against a spin
+
+
+def worker_main(name: str, run_path: str, parent: int) -> None:
+    """Run one worker until it finishes, the run stops or the parent is gone. Exit code 0, or 1 after an exception."""
+    # The supervisor alone decides the order of the end (actor, then learner); a terminal sends Ctrl-C to everybody.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run = RunDir(Path(run_path))
+    try:
+        _run(name, run, parent)
+    except Exception as error:
+        report = run.path / "errors" / f"{name}.txt"
+        report.parent.mkdir(exist_ok=True)
+        report.write_text(f"{type(error).__name__}: {error}\n\n{traceback.format_exc()}")
+        raise SystemExit(1) from error
+
+
+def _run(name: str, run: RunDir, parent: int) -> None:
+    import torch
+
+    from rl.runtime.assemble import make_actor, make_learner
+    from rl.runtime.session import Session
+
+    torch.set_num_threads(run.config.runtime.torch_threads)
+    board = run.board()
+    match name:
+        case "actor":
+            session = Session(name, make_actor(run), run)
+        case "learner":
+            session = Session(name, make_learner(run), run)
+        case _:
+            raise ValueError(f"unknown worker {name!r}; known: actor, learner")
+    try:
+        while not session.finished and not board.get(STOP) and os.getppid() == parent:
+            if session.step().waiting:
+                time.sleep(IDLE_SLEEP_S)
+    finally:
+        session.close()

@@ -1,0 +1,113 @@
+"""The run directory: the bus between processes, and all that is left of a run. `ls` and `groundhog show` inspect it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from rl.agent.spec import AgentSpec
+from rl.config import ConfigError, TrainConfig, read, to_object
+from rl.metrics import MetricsLog
+from rl.runtime.board import Board
+from rl.runtime.weights import WeightsDirectory
+
+
+class RunDir:
+    """Paths and shared objects of one run; opening it never changes robot data."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: DictConfig) -> RunDir:
+        """A new run directory with its config; refuses one that already holds a run."""
+        if (path / "config.yaml").exists():
+            raise ConfigError(f"{path}: already holds a run; continue it with resume={path}, or choose another name=")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for name in ("checkpoints", "weights", "videos", "errors"):
+                (path / name).mkdir(exist_ok=True)
+            OmegaConf.save(config, path / "config.yaml", resolve=True)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot write there ({error.strerror}); choose another runs_dir=") from error
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path, overrides: tuple[str, ...] = ()) -> RunDir:
+        """An existing run; overrides are merged into its config and written back."""
+        config = read(path / "config.yaml", "train", overrides)
+        to_object(config)
+        if overrides:
+            beside = path / "config.yaml.tmp"
+            OmegaConf.save(config, beside, resolve=True)
+            beside.rename(path / "config.yaml")
+        return cls(path)
+
+    @property
+    def config(self) -> TrainConfig:
+        config = to_object(read(self.path / "config.yaml", "train"))
+        assert isinstance(config, TrainConfig)
+        return config
+
+    @property
+    def real(self) -> Path:
+        return self.path / "real"
+
+    @property
+    def demo(self) -> Path:
+        return self.path / "demo"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def videos(self) -> Path:
+        return self.path / "videos"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def spec(self) -> AgentSpec:
+        """What the agent sees and controls, fixed at the start of the run."""
+        path = self.path / "spec.json"
+        try:
+            return AgentSpec.from_json(json.loads(path.read_text()))
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{path}: missing; this run stopped before its demonstrations were complete, start it anew"
+            ) from error
+
+    @spec.setter
+    def spec(self, spec: AgentSpec) -> None:
+        self.write_json("spec.json", spec.to_json())
+
+    def board(self) -> Board:
+        return Board(self.path / "board.bin", time.monotonic)
+
+    def weights(self) -> WeightsDirectory:
+        return WeightsDirectory(self.path / "weights")
+
+    def metrics(self) -> MetricsLog:
+        return MetricsLog(self.metrics_path, time.time)
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> Path:
+        """Write a small JSON file beside and rename."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".tmp")
+        beside.write_text(json.dumps(value, indent=1))
+        beside.rename(path)
+        return path
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A small JSON file, None where it does not exist."""
+        path = self.path / name
+        return dict(json.loads(path.read_text())) if path.exists() else None

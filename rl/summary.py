@@ -1,0 +1,125 @@
+"""Summary of a run: summary.json with every number and a picture of the arm learning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from numpy.typing import NDArray
+
+from rl.metrics import read_metrics
+from rl.pictures import strip
+from rl.replay.reader import StoreReader
+from robot.types import Episode, Image
+
+matplotlib.use("Agg")  # files only: works without a display
+import matplotlib.pyplot as plt  # noqa: E402
+
+Records = list[dict[str, Any]]
+
+
+def summarise(metrics_path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a run: evaluation curve, final success, corrections, counts, minutes."""
+    records: Records = read_metrics(metrics_path)
+    curve = [
+        {"env_steps": int(r["env_steps"]), "updates": int(r["updates"]), "success": r["eval/success"]}
+        for r in records
+        if "eval/success" in r
+    ]
+    final = next((r for r in reversed(records) if "final/success" in r), {})
+    episodes = [r for r in records if "env/success" in r]
+    losses = [r for r in records if r.get("learner/q_mean") is not None]
+    return {
+        **facts,
+        "final_success": final.get("final/success"),
+        "wilson_low": final.get("final/wilson_low"),
+        "wilson_high": final.get("final/wilson_high"),
+        "eval_episodes": final.get("final/episodes"),
+        "cycle_steps": final.get("final/cycle_steps"),
+        "policy_version": final.get("final/policy_version"),
+        "env_steps": max((int(r["env_steps"]) for r in records), default=0),
+        "updates": max((int(r["updates"]) for r in records), default=0),
+        "episodes": len(episodes),
+        "minutes": _minutes(records),
+        "correction_rate_first": _mean(episodes[: len(episodes) // 4 or 1], "actor/correction_rate"),
+        "correction_rate_last": _last(episodes, "actor/correction_rate"),
+        "overruns": _last(episodes, "time/overruns"),
+        "period_p99_ms": _last(episodes, "time/period_p99_ms"),
+        "entropy": _last(losses, "learner/entropy"),
+        "curve": curve,
+    }
+
+
+def draw(path: Path, title: str, metrics_path: Path, real: Path, film: Mapping[str, list[Image]]) -> Path:
+    """One picture: learning curve and correction rate above, an early and the final episode as strips below."""
+    records: Records = read_metrics(metrics_path)
+    early = _early_episode(real)
+    late = {view: np.stack(frames) for view, frames in film.items() if frames}
+    rows = [(name, s) for name, s in (("first episode", _strip(early)), ("final policy", _final(late))) if s is not None]
+    figure = plt.figure(figsize=(12, 3.2 + 2.4 * len(rows)), layout="constrained")
+    grid = figure.add_gridspec(1 + len(rows), 2, height_ratios=[3.0] + [2.2] * len(rows))
+    _curves(figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1]), records)
+    for i, (name, picture) in enumerate(rows):
+        axes = figure.add_subplot(grid[i + 1, :])
+        axes.imshow(picture)
+        axes.set_title(name, loc="left", fontsize=10)
+        axes.axis("off")
+    figure.suptitle(title)
+    beside = path.with_suffix(".tmp.png")
+    figure.savefig(beside, dpi=100)
+    plt.close(figure)
+    beside.rename(path)
+    return path
+
+
+def _curves(left: Any, right: Any, records: Records) -> None:
+    evaluations = [r for r in records if "eval/success" in r]
+    finals = [r for r in records if "final/success" in r]
+    episodes = [r for r in records if "env/success" in r]
+    left.plot(
+        [r["env_steps"] for r in evaluations],
+        [r["eval/success"] for r in evaluations],
+        "o-",
+        label="deterministic policy, no corrections",
+    )
+    for r in finals:
+        low, high = r["final/success"] - r["final/wilson_low"], r["final/wilson_high"] - r["final/success"]
+        left.errorbar([r["env_steps"]], [r["final/success"]], yerr=[[low], [high]], fmt="s", color="C3", capsize=4,
+                      label=f"final, {r['final/episodes']:.0f} episodes (95% interval)")  # fmt: skip
+    left.set(xlabel="environment steps", ylabel="success", ylim=(-0.03, 1.05), title="learning curve")
+    left.legend(fontsize=8, loc="lower right")
+    right.plot([r["env_steps"] for r in episodes], [r["actor/correction_rate"] for r in episodes], color="C1")
+    right.set(xlabel="environment steps", ylabel="share of corrected steps", ylim=(-0.03, 1.05), title="corrections")
+
+
+def _early_episode(real: Path) -> Episode | None:
+    reader = StoreReader(real)
+    episodes = reader.episodes()
+    return reader.episode(episodes[0].episode) if episodes else None
+
+
+def _strip(episode: Episode | None) -> Image | None:
+    if episode is None or not episode.images:
+        return None
+    return strip(episode.images, 12, episode.intervened.tolist())
+
+
+def _final(frames: Mapping[str, NDArray[np.uint8]]) -> Image | None:
+    return strip(frames, 12) if frames else None
+
+
+def _minutes(records: Records) -> float:
+    times = [float(r["time"]) for r in records]
+    return round((max(times) - min(times)) / 60, 2) if times else 0.0
+
+
+def _mean(records: Records, name: str) -> float | None:
+    values = [r[name] for r in records if r.get(name) is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _last(records: Records, name: str) -> float | None:
+    return next((r[name] for r in reversed(records) if r.get(name) is not None), None)

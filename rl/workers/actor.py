@@ -1,0 +1,301 @@
+"""Actor: acts in the environment with the newest policy and writes every step to the replay store at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from rl.evaluation import Evaluation, EvaluationResult, to_observation
+from rl.replay.journal import EndReason, EpisodeOutcome
+from rl.replay.writer import StoreWriter
+from rl.workers.pacing import ActorWaits, PacingConfig
+from rl.workers.ports import (
+    ACTOR_DONE,
+    ENV_STEPS,
+    EPISODES,
+    HOLD,
+    LEARNER_DONE,
+    OPERATOR_STOP,
+    STOP,
+    TARGET_ENV_STEPS,
+    UPDATES,
+    CountersPort,
+    StepResult,
+    WeightsPort,
+)
+from robot.interfaces import RobotFault
+from robot.types import Float32, Image, Label, Observation, Source, Transition
+
+
+class ActingAgent(Protocol):
+    """What the actor needs of an agent."""
+
+    def act(self, observation: Observation, *, deterministic: bool) -> Float32: ...
+
+    def load_tensors(self, tensors: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class ActorConfig:
+    """Length of the run and its evaluations, in environment steps.
+
+    eval_every_env_steps: 0 turns evaluation during training off (a real arm). stop_success, stop_count: end the
+    run early after `stop_count` evaluations in a row at `stop_success` or better; 0 = never.
+    window: recent transitions over which the correction rate is reported.
+    max_faults: named robot faults after which the run ends with an error instead of trying another reset.
+    """
+
+    max_env_steps: int = 1000
+    eval_every_env_steps: int = 250
+    eval_episodes: int = 20
+    final_eval_episodes: int = 50
+    stop_success: float = 0.95
+    stop_count: int = 0
+    window: int = 250
+    max_faults: int = 20
+
+    def __post_init__(self) -> None:
+        if self.max_env_steps < 0 or self.eval_every_env_steps < 0:
+            raise ValueError("actor: max_env_steps and eval_every_env_steps must be >= 0")
+        if self.eval_episodes < 1 or self.final_eval_episodes < 1 or self.window < 1:
+            raise ValueError("actor: eval_episodes, final_eval_episodes and window must be >= 1")
+        if not 0 < self.stop_success <= 1:
+            raise ValueError(f"actor: stop_success must lie in (0, 1], got {self.stop_success}")
+
+
+class ActorWorker:
+    """One environment step per `step()`; evaluates between episodes; holds the arm whenever it must not act.
+
+    env: with corrections, for training. eval_env: the same robot without corrections. Training episode k of the
+    run resets with `first_seed + k`, so a resumed run meets the layouts that the uninterrupted one would have met.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        eval_env: gym.Env[Any, Any],
+        agent: ActingAgent,
+        writer: StoreWriter,
+        weights: WeightsPort,
+        counters: CountersPort,
+        config: ActorConfig,
+        pacing: PacingConfig,
+        *,
+        warm_updates: int,
+        first_seed: int,
+        hold: Callable[[], None],
+        save_state: Callable[[dict[str, Any]], None],
+        on_step: Callable[[Observation, dict[str, Any]], None] = lambda _o, _i: None,
+        on_final_frame: Callable[[dict[str, Image]], None] | None = None,
+    ) -> None:
+        self._env, self._eval_env, self._agent, self._writer = env, eval_env, agent, writer
+        self._weights, self._counters, self._config, self._pacing = weights, counters, config, pacing
+        self._warm_updates = warm_updates
+        self._hold, self._save_state, self._on_step = hold, save_state, on_step
+        self._next_seed = first_seed
+        self._on_final_frame = on_final_frame
+        self._observation: Observation | None = None
+        self._evaluation: Evaluation | None = None
+        self._final = False
+        self._version = -1
+        self._next_eval = 0
+        self._good_evals = 0
+        self._return, self._length = 0.0, 0
+        self._corrected: deque[bool] = deque(maxlen=config.window)
+        self._train_success: deque[bool] = deque(maxlen=20)
+        self._periods: deque[float] = deque(maxlen=config.window)
+        self._overruns = 0
+        self._faults = 0
+
+    def step(self) -> StepResult:
+        """Do the next thing the actor has to do: wait and hold, evaluate, reset, or act once."""
+        if self._counters.get(HOLD) or self._counters.get(STOP):
+            return self._interrupt()
+        if self._counters.get(ACTOR_DONE):
+            return StepResult(finished=True)
+        if not self._apply_newest():
+            return self._wait("learner: first policy (warm start)")
+        try:
+            return self._proceed(self._counters.get(ENV_STEPS))
+        except RobotFault as fault:
+            return self._end_by_fault(fault)
+
+    def close(self) -> None:
+        """Hold the arm, close the open episode, make everything durable."""
+        self._interrupt()
+        self._writer.close()
+
+    def state(self) -> dict[str, Any]:
+        """Counters that outlive a restart; the random generators belong to the environment and the agent."""
+        return {"next_eval": self._next_eval, "good_evals": self._good_evals}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._next_eval, self._good_evals = int(state["next_eval"]), int(state["good_evals"])
+
+    def _interrupt(self) -> StepResult:
+        """Hold at once; an open episode ends here, truncated, since the arm will not be where the policy left it."""
+        result = self._wait("supervisor: a worker is down" if self._counters.get(HOLD) else "stop requested")
+        if self._observation is not None:
+            self._writer.end_episode(EpisodeOutcome(EndReason.STOPPED))
+            self._observation = None
+        return result
+
+    def _proceed(self, env_steps: int) -> StepResult:
+        if self._evaluation is not None:
+            return self._evaluate()
+        if self._observation is None:
+            return self._between_episodes(env_steps)
+        if self._pacing.actor_waits is ActorWaits.STEP and self._ahead(env_steps):
+            return self._wait(f"learner: update {self._counters.get(UPDATES)}")
+        return self._act(self._observation, env_steps)
+
+    def _wait(self, reason: str) -> StepResult:
+        self._hold()
+        return StepResult(waiting=reason)
+
+    def _ahead(self, env_steps: int) -> bool:
+        return self._pacing.actor_ahead(env_steps, self._counters.get(UPDATES), self._warm_updates)
+
+    def _apply_newest(self) -> bool:
+        """Take over the newest published policy, whole, between two steps; an evaluation keeps the one it began with."""
+        if self._evaluation is not None:
+            return True
+        newest = self._weights.latest_version()
+        if newest != self._version and newest >= 0:
+            weights = self._weights.load(newest)
+            self._agent.load_tensors(weights.tensors)
+            self._version = weights.version
+        return self._version >= 0
+
+    def _between_episodes(self, env_steps: int) -> StepResult:
+        if env_steps >= self._counters.get(TARGET_ENV_STEPS):
+            if not self._counters.get(LEARNER_DONE):
+                return self._wait("learner: last updates")
+            self._apply_newest()
+            return self._begin_evaluation(self._config.final_eval_episodes, final=True)
+        every = self._config.eval_every_env_steps
+        if self._pacing.actor_waits is not ActorWaits.NEVER and self._ahead(env_steps):
+            return self._wait(f"learner: update {self._counters.get(UPDATES)}")
+        if every and env_steps >= self._next_eval:
+            self._next_eval = (env_steps // every + 1) * every
+            return self._begin_evaluation(self._config.eval_episodes, final=False)
+        values, info = self._env.reset(seed=self._next_seed)
+        self._next_seed += 1
+        self._observation = to_observation(values, info)
+        self._writer.begin_episode(self._observation)
+        self._on_step(self._observation, info)
+        self._return, self._length = 0.0, 0
+        return StepResult()
+
+    def _act(self, observation: Observation, env_steps: int) -> StepResult:
+        requested = self._agent.act(observation, deterministic=False)
+        values, reward, terminated, truncated, info = self._env.step(requested)
+        intervened = bool(info["intervened"])
+        following = to_observation(values, info)
+        self._writer.add(
+            Transition(
+                observation=observation,
+                action=info["action"],
+                requested_action=info["requested_action"],
+                reward=float(reward),
+                next_observation=following,
+                terminated=bool(terminated),
+                truncated=bool(truncated),
+                source=Source.CORRECTION if intervened else Source.REAL,
+                intervened=intervened,
+                gripper_changed=bool(info["gripper_changed"]),
+                policy_version=self._version,
+                label=_label(bool(terminated), bool(info["success"])),
+            )
+        )
+        self._counters.set(ENV_STEPS, env_steps + 1)
+        self._observation = following
+        self._return += float(reward)
+        self._corrected.append(intervened)
+        self._periods.append(float(info["period"]))
+        self._overruns += bool(info["overrun"])
+        self._on_step(following, info)
+        self._length += 1
+        if terminated or truncated:
+            return self._end_episode(info, terminated=bool(terminated))
+        return StepResult()
+
+    def _end_episode(self, info: dict[str, Any], *, terminated: bool) -> StepResult:
+        success = bool(info["success"])
+        if info.get("discard"):
+            self._writer.discard_episode()
+        else:
+            self._writer.end_episode(_outcome(success, terminated))
+        if info.get("stop"):
+            self._counters.set(OPERATOR_STOP, 1)
+        self._observation = None
+        self._counters.set(EPISODES, self._counters.get(EPISODES) + 1)
+        self._train_success.append(success)
+        self._save_state(self.state())
+        return StepResult(
+            metrics={
+                "env/return": self._return,
+                "env/episode_steps": self._length,
+                "env/success": float(success),
+                "env/train_success": float(np.mean(self._train_success)),
+                "actor/correction_rate": float(np.mean(self._corrected)),
+                "actor/policy_version": self._version,
+                "actor/faults": self._faults,
+                "time/period_p50_ms": 1e3 * float(np.percentile(self._periods, 50)),
+                "time/period_p99_ms": 1e3 * float(np.percentile(self._periods, 99)),
+                "time/overruns": self._overruns,
+            }
+        )
+
+    def _end_by_fault(self, fault: RobotFault) -> StepResult:
+        """A named fault ends the episode as truncated; what was recorded stays, and the next reset must clear it."""
+        self._hold()
+        self._faults += 1
+        if self._observation is not None:
+            self._writer.end_episode(EpisodeOutcome(EndReason.FAULT, str(fault)))
+        self._observation = self._evaluation = None
+        if self._faults > self._config.max_faults:
+            raise RuntimeError(f"more than {self._config.max_faults} robot faults, the last: {fault}") from fault
+        return StepResult(metrics={"actor/faults": self._faults}, waiting=f"robot fault: {fault}")
+
+    def _begin_evaluation(self, episodes: int, *, final: bool) -> StepResult:
+        self._final = final
+        on_frame = self._on_final_frame if final else None
+        self._evaluation = Evaluation(self._eval_env, self._agent, episodes, on_frame=on_frame)
+        return StepResult()
+
+    def _evaluate(self) -> StepResult:
+        assert self._evaluation is not None
+        self._evaluation.step()
+        if not self._evaluation.finished:
+            return StepResult()
+        result, self._evaluation = self._evaluation.result(), None
+        if self._final:
+            self._counters.set(ACTOR_DONE, 1)
+            return StepResult(metrics=result.as_metrics("final") | {"final/policy_version": self._version})
+        self._maybe_stop_early(result)
+        self._save_state(self.state())
+        return StepResult(metrics=result.as_metrics() | {"eval/policy_version": self._version})
+
+    def _maybe_stop_early(self, result: EvaluationResult) -> None:
+        good = result.success >= self._config.stop_success
+        self._good_evals = self._good_evals + 1 if good else 0
+        if self._config.stop_count and self._good_evals >= self._config.stop_count:
+            self._counters.set(TARGET_ENV_STEPS, self._counters.get(ENV_STEPS))
+
+
+def _label(terminated: bool, success: bool) -> Label:
+    if success:
+        return Label.SUCCESS
+    return Label.FAILURE if terminated else Label.UNKNOWN
+
+
+def _outcome(success: bool, terminated: bool) -> EpisodeOutcome:
+    if success:
+        return EpisodeOutcome(EndReason.SUCCESS)
+    return EpisodeOutcome(EndReason.FAILURE if terminated else EndReason.TIMEOUT)
