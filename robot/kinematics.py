@@ -168,7 +168,7 @@ class Kinematics:
 
     def _jacobian(self, chain: Array) -> Array:
         # A joint's axis is the same in its frame before and after the turn, so the frame after serves.
-        axes = np.matmul(chain[:6, :3, :3], self._axes[:, :, None])[:, :, 0].T
+        axes = (chain[:6, :3, :3] * self._axes[:, None, :]).sum(axis=2).T
         arms = (chain[6, :3, 3] - chain[:6, :3, 3]).T
         jacobian = np.empty((6, 6))
         jacobian[0] = axes[1] * arms[2] - axes[2] * arms[1]

@@ -1,0 +1,342 @@
+"""SafetyGovernor: the one gate between any policy or person and any arm, the simulated one too.
+
+An action becomes a target pose, is clipped to what is allowed, becomes joints, and is reported as executed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from robot.feedback import Fault, FeedbackLimits, FeedbackMonitor, Reason
+from robot.geometry import DeltaFrame, Pose
+from robot.interfaces import ArmState, RobotFault
+from robot.kinematics import Kinematics
+from robot.limiter import TOOL_DOWN, ActionScale, ClipReason, SafetyConfig, Target, TargetLimiter
+from robot.types import ACTION_DIM, Array, Float32
+
+__all__ = [
+    "TOOL_DOWN",
+    "ActionScale",
+    "ClipReason",
+    "FeedbackLimits",
+    "GovernedCommand",
+    "GovernorState",
+    "GovernorTransition",
+    "Reason",
+    "SafetyConfig",
+    "SafetyGovernor",
+    "Target",
+]
+
+
+class GovernorState(Enum):
+    """LOCKED: no command passes. READY: commands pass. HOLDING: the target stays. FAULTED: stopped."""
+
+    LOCKED = "locked"
+    READY = "ready"
+    HOLDING = "holding"
+    FAULTED = "faulted"
+
+
+@dataclass(frozen=True, slots=True)
+class GovernorTransition:
+    """One change of state: why, the number behind the reason (NaN where there is none), and when [s]."""
+
+    before: GovernorState
+    after: GovernorState
+    reason: Reason
+    value: float
+    time: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GovernedCommand:
+    """What may be sent to the arm now.
+
+    joint_positions: (6,) [rad], to be reached in one control period. gripper_opening: target in [0, 1].
+    executed_action: (7,) float32 in [-1, 1]; applied to the previous target it gives `target_pose`; its
+    gripper entry is +1 or -1 where the gripper is commanded so, 0 where the action kept it or was refused.
+    """
+
+    joint_positions: Array
+    gripper_opening: float
+    executed_action: Float32
+    target_pose: Pose
+    clipped: frozenset[ClipReason]
+    gripper_changed: bool
+
+
+class SafetyGovernor:
+    """Turns actions into joint targets inside the limits, or stops. Starts LOCKED.
+
+    A fault raises RobotFault and keeps the governor FAULTED, where every command raises, until `acknowledge`;
+    the caller holds the arm. The way into motion is `unlock`; resets pass through `plan_reset` and `follow`.
+    """
+
+    def __init__(
+        self,
+        config: SafetyConfig,
+        kinematics: Kinematics,
+        *,
+        on_transition: Callable[[GovernorTransition], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._limiter = TargetLimiter(config, kinematics)
+        self._monitor = FeedbackMonitor(config.feedback)
+        self._on_transition = on_transition
+        self._state = GovernorState.LOCKED
+        self._fault: Fault | None = None
+        self._target: Target | None = None
+        self._waypoint: Array | None = None  # last one of the reset in progress
+        self._now = -math.inf  # newest time seen
+        self._commanded_at = -math.inf
+        self._gripper_opening = 0.0
+        self._gripper_toggled_at = -math.inf
+        self.counts: Counter[ClipReason] = Counter()  # clips since the last unlock
+        self.transitions: deque[GovernorTransition] = deque(maxlen=1000)
+
+    @property
+    def state(self) -> GovernorState:
+        return self._state
+
+    @property
+    def target(self) -> Target:
+        """The commanded pose and joints; kept through holds and faults. Raises RobotFault before `unlock`."""
+        if self._target is None:
+            raise self._refusal(
+                Fault(Reason.LOCKED, math.nan, "there is no target before the first unlock()")
+            )
+        return self._target
+
+    @property
+    def gripper_command(self) -> float:
+        """The held gripper command: +1 open, -1 closed."""
+        return 1.0 if self._gripper_opening >= 0.5 else -1.0
+
+    def unlock(self, state: ArmState, now: float, *, gripper_opening: float | None = None) -> None:
+        """Allow commands from where the arm is: the target becomes the measured joints.
+
+        gripper_opening: what the gripper is commanded to hold, in [0, 1]; by default the nearer of open and
+        closed. Raises RobotFault, and stays or becomes LOCKED, where the feedback is bad or older than
+        `hold_age`, or the arm is outside the box, the orientation window or the joint limits.
+        """
+        self._now = now
+        if self._state is GovernorState.FAULTED:
+            self._require_motion_allowed()
+        fault = self._fresh(state, now)
+        admitted = fault or self._limiter.admit(state.joint_positions)
+        if isinstance(admitted, Fault):
+            self._enter(GovernorState.LOCKED, admitted.reason, admitted.value)
+            raise self._refusal(admitted)
+        if gripper_opening is None:
+            gripper_opening = 1.0 if state.gripper_opening >= 0.5 else 0.0
+        if not 0.0 <= gripper_opening <= 1.0:
+            raise ValueError(f"unlock: expected gripper_opening in [0, 1], got {gripper_opening}")
+        self._gripper_opening = gripper_opening
+        self._target, self._waypoint = admitted, None
+        # A whole period is allowed for the first step.
+        self._commanded_at = now - self._config.control_period
+        self._monitor.reset()
+        self.counts.clear()
+        self._enter(GovernorState.READY, Reason.UNLOCK)
+
+    def lock(self) -> None:
+        """Refuse commands until `unlock`. A fault stays a fault."""
+        self._waypoint = None
+        if self._state is not GovernorState.FAULTED:
+            self._enter(GovernorState.LOCKED, Reason.LOCK)
+
+    def acknowledge(self, state: ArmState, now: float) -> None:
+        """A person removed the cause of the fault: FAULTED becomes LOCKED; then reset the arm and `unlock`.
+
+        Raises RobotFault, and stays FAULTED, while the feedback is bad or older than `hold_age`.
+        """
+        self._now = now
+        if self._state is not GovernorState.FAULTED:
+            return
+        fault = self._fresh(state, now)
+        if fault is not None:
+            raise self._refusal(fault)
+        self._fault = self._waypoint = None
+        self._monitor.reset()
+        self._enter(GovernorState.LOCKED, Reason.ACKNOWLEDGE)
+
+    def command(
+        self,
+        action: Float32 | Array,
+        scale: ActionScale,
+        state: ArmState,
+        now: float,
+        *,
+        frame: DeltaFrame = DeltaFrame.BASE,
+    ) -> GovernedCommand:
+        """What the limits allow, at `now` [s], of `action` (7,) in [-1, 1] times `scale`.
+
+        The action moves the previous target, not the measured pose, on a leash to the latter. Raises
+        RobotFault while LOCKED or FAULTED, and faults on a bad action or bad feedback.
+        """
+        self._now = now
+        self._require_motion_allowed()
+        if self._state is GovernorState.LOCKED:
+            raise self._refusal(Fault(Reason.LOCKED, math.nan, "call unlock() with the measured state first"))
+        wish = np.asarray(action, dtype=np.float64)
+        if wish.shape != (ACTION_DIM,) or not np.abs(wish).max() <= 1.0 + 1e-6:
+            raise self._stop(
+                Fault(
+                    Reason.BAD_ACTION,
+                    math.nan,
+                    f"expected ({ACTION_DIM},) in [-1, 1], got {action}; fix the policy",
+                )
+            )
+        self._check(state, self.target.joint_positions, now)
+        elapsed = min(max(now - self._commanded_at, 0.0), self._config.control_period)
+        self._commanded_at = now
+        if now - state.timestamp > self._config.feedback.hold_age:
+            self._enter(GovernorState.HOLDING, Reason.STALE_FEEDBACK, now - state.timestamp)
+            return self._result(np.zeros(ACTION_DIM), {ClipReason.HOLD}, False)
+        self._enter(GovernorState.READY, Reason.RESUME)
+        advance = self._limiter.advance(
+            self.target, wish[:6].clip(-1.0, 1.0), scale, frame, state.joint_positions, elapsed
+        )
+        self._target = advance.target
+        gripper, changed = self._command_gripper(float(wish[6]), now, advance.clipped)
+        return self._result(np.append(advance.executed, gripper), advance.clipped, changed)
+
+    def watch(self, state: ArmState, now: float) -> GovernorState:
+        """Call this while no command comes: checks the feedback and the silence of the policy.
+
+        After `silence_hold` the target becomes the measured joints and the state HOLDING, which the next
+        command ends; after `silence_fault` it is a fault, raised as by `command`. Does nothing while stopped.
+        """
+        self._now = now
+        if self._state in (GovernorState.LOCKED, GovernorState.FAULTED):
+            return self._state
+        self._check(state, self.target.joint_positions, now)
+        silence = now - self._commanded_at
+        age = now - state.timestamp
+        if silence > self._config.silence_fault:
+            raise self._stop(
+                Fault(
+                    Reason.POLICY_SILENT, silence, f"no command for {silence:.2f} s; check the policy process"
+                )
+            )
+        if age > self._config.feedback.hold_age:
+            self._enter(GovernorState.HOLDING, Reason.STALE_FEEDBACK, age)
+        elif silence > self._config.silence_hold and self._state is GovernorState.READY:
+            # An arm told to hold stays where it is measured; the next command must start there.
+            admitted = self._limiter.admit(state.joint_positions)
+            if isinstance(admitted, Target):
+                self._target = admitted
+            self._enter(GovernorState.HOLDING, Reason.POLICY_SILENT, silence)
+        return self._state
+
+    def plan_reset(self, start: Array, goal: Array, control_period: float | None = None) -> Array:
+        """Waypoints (N, 6) [rad], one per period: straight in joint space, capped in speed and acceleration.
+
+        Raises RobotFault where the goal violates a joint limit or the way dips below the floor of the box.
+        It only plans; send each waypoint through `follow`.
+        """
+        period = self._config.control_period if control_period is None else control_period
+        plan = self._limiter.plan_reset(start, goal, period)
+        if isinstance(plan, Fault):
+            raise self._refusal(plan)
+        return plan
+
+    def follow(self, waypoint: Array, state: ArmState, now: float) -> Array:
+        """Pass one waypoint (6,) of a reset on to the arm; commands stay locked out until `unlock`.
+
+        Faults on bad feedback, and on a waypoint further from the one before (the first: from the measured
+        joints) than the speed cap allows in one control period.
+        """
+        self._now = now
+        self._require_motion_allowed()
+        if self._state is not GovernorState.LOCKED:
+            self.lock()
+        self._check(state, self._waypoint, now)
+        before = state.joint_positions if self._waypoint is None else self._waypoint
+        step = float(np.abs(waypoint - before).max())
+        cap = self._config.max_joint_speed * self._config.control_period
+        if not step <= cap * (1.0 + 1e-6):
+            raise self._stop(
+                Fault(
+                    Reason.RESET_STEP,
+                    step,
+                    f"expected a step of at most {cap:.4f} rad, got {step:.4f}; plan from measured joints",
+                )
+            )
+        self._waypoint = waypoint.copy()
+        return self._waypoint
+
+    def _fresh(self, state: ArmState, now: float) -> Fault | None:
+        fault = self._monitor.inspect(state, now)
+        age = now - state.timestamp
+        if fault is None and age > self._config.feedback.hold_age:
+            return Fault(
+                Reason.STALE_FEEDBACK, age, f"expected feedback of now, got {age:.3f} s old; read it again"
+            )
+        return fault
+
+    def _require_motion_allowed(self) -> None:
+        if self._fault is not None:
+            raise self._refusal(
+                Fault(
+                    Reason.FAULTED,
+                    self._fault.value,
+                    f"stopped by {self._fault.reason} ({self._fault.detail}); "
+                    "remove the cause, then acknowledge()",
+                )
+            )
+
+    def _check(self, state: ArmState, target: Array | None, now: float) -> None:
+        fault = self._monitor.check(state, target, now)
+        if fault is not None:
+            raise self._stop(fault)
+
+    def _command_gripper(self, wish: float, now: float, clipped: set[ClipReason]) -> tuple[float, bool]:
+        """The executed gripper entry and whether the command changed."""
+        if abs(wish) < self._config.gripper_threshold:
+            return 0.0, False
+        command = math.copysign(1.0, wish)
+        opening = 1.0 if command > 0.0 else 0.0
+        if opening == self._gripper_opening:
+            return command, False
+        if now - self._gripper_toggled_at < self._config.gripper_min_toggle_time:
+            clipped.add(ClipReason.GRIPPER)
+            return 0.0, False
+        self._gripper_opening, self._gripper_toggled_at = opening, now
+        return command, True
+
+    def _result(self, executed: Array, clipped: set[ClipReason], gripper_changed: bool) -> GovernedCommand:
+        self.counts.update(clipped)
+        return GovernedCommand(
+            joint_positions=self.target.joint_positions.copy(),
+            gripper_opening=self._gripper_opening,
+            executed_action=executed.clip(-1.0, 1.0).astype(np.float32),
+            target_pose=self.target.pose,
+            clipped=frozenset(clipped),
+            gripper_changed=gripper_changed,
+        )
+
+    def _stop(self, fault: Fault) -> RobotFault:
+        self._fault = fault
+        self._enter(GovernorState.FAULTED, fault.reason, fault.value)
+        return self._refusal(fault)
+
+    @staticmethod
+    def _refusal(fault: Fault) -> RobotFault:
+        return RobotFault(fault.reason, fault.detail)
+
+    def _enter(self, state: GovernorState, reason: Reason, value: float = math.nan) -> None:
+        if state is self._state:
+            return
+        transition = GovernorTransition(self._state, state, reason, value, self._now)
+        self._state = state
+        self.transitions.append(transition)
+        if self._on_transition is not None:
+            self._on_transition(transition)
