@@ -1,0 +1,160 @@
+"""ActingPolicy: the part of an agent that acts; the learner holds one, every actor runs the same class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl.agent import gripper
+from rl.agent.encoders import EncoderConfig, ObservationEncoder
+from rl.agent.networks import EnsembleMLP, GaussianPolicy
+from rl.agent.spec import GRIPPER_INDEX, AgentSpec, GripperMode
+from robot.types import ACTION_DIM, Float32, Observation
+
+_FINGERPRINT = "fingerprint"
+
+
+class WeightsError(ValueError):
+    """Weights that must not be used: other names, shapes or inputs, or values that are not finite."""
+
+
+@dataclass(frozen=True)
+class ActingConfig:
+    """Networks that acting needs. hidden: width of every hidden layer. log_std_*: bounds before the tanh."""
+
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    hidden: int = 128
+    log_std_min: float = -5.0
+    log_std_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.hidden < 1:
+            raise ValueError(f"hidden: expected >= 1 unit, got {self.hidden}")
+        if not self.log_std_min < self.log_std_max:
+            raise ValueError(
+                f"log_std_min: expected less than log_std_max, got {self.log_std_min} and {self.log_std_max}"
+            )
+
+
+class ActingPolicy(nn.Module):
+    """Encoder, Gaussian policy and, in discrete gripper mode, the gripper critic.
+
+    seed: initial weights, and the noise of stochastic actions.
+    """
+
+    gripper: EnsembleMLP | None
+
+    def __init__(self, config: ActingConfig, spec: AgentSpec, *, device: torch.device, seed: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.device = device
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # torch initialises from its global generator; leave that as it was
+            torch.default_generator.manual_seed(seed)
+            self.encoder = ObservationEncoder(config.encoder, spec)
+            width = self.encoder.out_dim
+            log_std_range = (config.log_std_min, config.log_std_max)
+            self.policy = GaussianPolicy(width, config.hidden, spec.policy_dim, log_std_range)
+            self.gripper = None
+            if spec.gripper is GripperMode.DISCRETE:
+                self.gripper = EnsembleMLP(1, width, config.hidden, len(gripper.COMMANDS))
+        self.to(device)
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self._groups = spec.view_groups()
+        self._indices = list(spec.policy_indices)
+
+    @torch.inference_mode()
+    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+        """The action (7,) float32 in [-1, 1] for one observation; entries the agent does not control are 0.
+
+        deterministic: the mode of the policy instead of a sample. Raises ValueError on an observation of
+        another shape, FloatingPointError where the result is not finite.
+        """
+        self.spec.check_observation(observation)
+        stacks = [
+            torch.from_numpy(np.stack([observation.images[view] for view in group])).to(self.device)
+            for group in self._groups
+        ]
+        proprio = torch.tensor(observation.proprio, dtype=torch.float32, device=self.device)[None]
+        features = self.encoder(stacks, proprio)
+        distribution = self.policy(features)
+        chosen = distribution.mode
+        if not deterministic:
+            noise = torch.randn(chosen.shape, generator=self.generator, device=self.device)
+            chosen, _ = distribution.sample(noise)
+        action = np.zeros(ACTION_DIM, np.float32)
+        action[self._indices] = chosen[0].cpu().numpy()
+        if self.gripper is not None:
+            action[GRIPPER_INDEX] = gripper.COMMANDS[int(self.gripper(features)[0, 0].argmax())]
+        if not np.isfinite(action).all():
+            raise FloatingPointError(
+                f"policy: expected a finite action, got {action} for proprio {observation.proprio}; "
+                "check the sensors, then the weights"
+            )
+        return action
+
+    def tensors(self) -> dict[str, Tensor]:
+        """A copy on the CPU of exactly what acting needs; a frozen trunk is named by its checksum only."""
+        copies = {name: _copy(tensor) for name, tensor in self._learned().items()}
+        copies[_FINGERPRINT] = self._fingerprint()
+        return copies
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over weights from `tensors()` of the same spec and config.
+
+        Everything is checked first: on WeightsError nothing has changed.
+        """
+        self.check_tensors(tensors)
+        with torch.no_grad():
+            for name, tensor in self._learned().items():
+                tensor.copy_(tensors[name])
+
+    def check_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raise WeightsError where `load_tensors` would."""
+        fingerprint = self._fingerprint()
+        check_weights(tensors, {**self._learned(), _FINGERPRINT: fingerprint})
+        if not torch.equal(tensors[_FINGERPRINT].cpu(), fingerprint):
+            raise WeightsError(
+                "weights: they belong to other inputs (views, proprio, gripper or active dimensions) or to "
+                "another frozen backbone; start the actor with the learner's configuration"
+            )
+
+    def _learned(self) -> dict[str, Tensor]:
+        frozen = "encoder.trunk." if self.encoder.checksum else None
+        return {
+            name: tensor
+            for name, tensor in self.state_dict().items()
+            if frozen is None or not name.startswith(frozen)
+        }
+
+    def _fingerprint(self) -> Tensor:
+        return torch.tensor([self.spec.fingerprint(), self.encoder.checksum], dtype=torch.int64)
+
+
+def check_weights(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise WeightsError unless `tensors` has the names, shapes and dtypes of `expected` and is finite."""
+    missing, unknown = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    if missing or unknown:
+        raise WeightsError(
+            f"weights: missing {missing[:4]}, not expected {unknown[:4]}; use the same configuration"
+        )
+    for name, target in expected.items():
+        tensor = tensors[name]
+        if tensor.shape != target.shape or tensor.dtype != target.dtype:
+            raise WeightsError(
+                f"weights {name}: expected {tuple(target.shape)} {target.dtype}, got {tuple(tensor.shape)} "
+                f"{tensor.dtype}; use the same configuration"
+            )
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(
+                f"weights {name}: expected finite values, got NaN or infinity; keep the old weights"
+            )
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True).contiguous()

