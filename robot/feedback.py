@@ -59,9 +59,11 @@ class FeedbackLimits:
     frozen_time: float = 0.5  # s of bit-identical feedback while motion is commanded
     effort_limits: Sequence[float] = tuple(joint.effort for joint in JOINTS)  # Nm per joint
     effort_samples: int = 3  # samples in a row above an effort limit
-    lag: float = math.radians(6.0)  # rad between target and measured joint ...
+    # More than the joint leash: pressing on something stays within the leash, so a lag means that the arm is
+    # pushed away, released, or deaf.
+    lag: float = math.radians(8.0)  # rad between target and measured joint ...
     lag_speed: float = math.radians(15.0)  # rad/s ... at a joint slower than this ...
-    lag_time: float = 0.15  # s ... for this long: something blocks or drives the arm
+    lag_time: float = 0.15  # s ... for this long
 
     def __post_init__(self) -> None:
         for name in ("hold_age", "frozen_time", "lag", "lag_speed", "lag_time"):

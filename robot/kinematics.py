@@ -75,7 +75,7 @@ class IKConfig:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IKResult:
-    """Joints (6,) [rad] of the best iterate and its pose errors [m] and [rad]."""
+    """Joints (6,) [rad] of the last iterate and its pose errors [m] and [rad]."""
 
     joint_positions: Array
     position_error: float
@@ -126,34 +126,30 @@ class Kinematics:
         lower = self.joint_limits[:, 0] + config.joint_margin
         upper = self.joint_limits[:, 1] - config.joint_margin
         joints = np.minimum(np.maximum(seed, lower), upper)
-        best: IKResult | None = None
-        best_norm = math.inf
-        for iteration in range(config.max_iterations + 1):
+        iteration = 0
+        while True:
             chain = self._chain(joints)
             tool = chain[6]
             error = np.concatenate(
                 (target.position - tool[:3, 3], matrix_to_rotvec(target.rotation @ tool[:3, :3].T))
             )
             position_error, rotation_error = math.hypot(*error[:3].tolist()), math.hypot(*error[3:].tolist())
-            norm = math.hypot(position_error, rotation_error)
             converged = (
                 position_error <= config.position_tolerance and rotation_error <= config.rotation_tolerance
             )
-            if best is None or norm < best_norm:
-                best_norm = norm
-                best = IKResult(joints, position_error, rotation_error, iteration, converged)
             if converged or iteration == config.max_iterations:
-                break
+                return IKResult(joints, position_error, rotation_error, iteration, converged)
             # Full damping far away, little near the solution, where it would only slow convergence.
-            damping = config.damping * min(1.0, 0.1 + norm / config.damping_error)
+            damping = config.damping * min(
+                1.0, 0.1 + math.hypot(position_error, rotation_error) / config.damping_error
+            )
             jacobian = self._jacobian(chain)
             step = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + damping**2 * np.eye(6), error)
             peak = float(np.abs(step).max())
             if peak > config.max_step:
                 step *= config.max_step / peak
             joints = np.minimum(np.maximum(joints + step, lower), upper)
-        assert best is not None
-        return best
+            iteration += 1
 
     def _chain(self, joint_positions: Array) -> Array:
         """(7, 4, 4): transforms of the six joint frames and of the tool point in the base frame."""

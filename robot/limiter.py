@@ -129,6 +129,11 @@ class SafetyConfig:
             )
         if not self.silence_fault >= self.silence_hold:
             raise ValueError("SafetyConfig: expected silence_fault >= silence_hold")
+        if not self.feedback.lag > self.leash_joint:
+            raise ValueError(
+                "SafetyConfig: expected feedback.lag > leash_joint, or pressing would be a fault; "
+                f"got {self.feedback.lag} and {self.leash_joint} rad"
+            )
 
 
 class TargetLimiter:

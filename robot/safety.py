@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 
+CLOCK_ROUNDING = 1e-6  # s; control periods add up inexactly
+
+
 class GovernorState(Enum):
     """LOCKED: no command passes. READY: commands pass. HOLDING: the target stays. FAULTED: stopped."""
 
@@ -233,6 +236,7 @@ class SafetyGovernor:
             admitted = self._limiter.admit(state.joint_positions)
             if isinstance(admitted, Target):
                 self._target = admitted
+                self._monitor.reset()  # this move of the target is no motion that the arm should show
             self._enter(GovernorState.HOLDING, Reason.POLICY_SILENT, silence)
         return self._state
 
@@ -240,7 +244,7 @@ class SafetyGovernor:
         """Waypoints (N, 6) [rad], one per period: straight in joint space, capped in speed and acceleration.
 
         Raises RobotFault where the goal violates a joint limit or the way dips below the floor of the box.
-        It only plans; send each waypoint through `follow`.
+        It only plans; send each waypoint through `follow`, which expects the period of the config (default).
         """
         period = self._config.control_period if control_period is None else control_period
         plan = self._limiter.plan_reset(start, goal, period)
@@ -306,7 +310,7 @@ class SafetyGovernor:
         opening = 1.0 if command > 0.0 else 0.0
         if opening == self._gripper_opening:
             return command, False
-        if now - self._gripper_toggled_at < self._config.gripper_min_toggle_time:
+        if now - self._gripper_toggled_at < self._config.gripper_min_toggle_time - CLOCK_ROUNDING:
             clipped.add(ClipReason.GRIPPER)
             return 0.0, False
         self._gripper_opening, self._gripper_toggled_at = opening, now
