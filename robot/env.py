@@ -1,0 +1,157 @@
+"""RobotEnv: the robot as a Gymnasium environment at a fixed control rate, for any arm, real or simulated."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils import seeding
+
+from robot.robot import Robot
+from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
+
+OVERRUN_TOLERANCE = 0.1  # share of the control period by which a tick may be late
+
+
+class Workcell(Protocol):
+    """The surroundings of the robot: they are prepared for an episode, and may know its outcome."""
+
+    def reset(self, rng: np.random.Generator, *, place_arm: bool) -> Array:
+        """Prepare a new episode; returns the joints (6,) [rad] to start from.
+
+        place_arm: put the arm there at once, without motion. Only a simulated cell can.
+        """
+
+    def success(self) -> bool:
+        """The job is done at this instant; False where the cell cannot tell."""
+
+
+class RobotEnv(gym.Env[dict[str, Any], Float32]):
+    """Observes `images` (view -> (H, W, 3) uint8; none without cameras) and `proprio` (P,) float32, SI units.
+
+    Action: (7,) in [-1, 1]: translation, rotation, gripper, in units of the task's action scale. Reward 1 and
+    `terminated` once success has held for `hold_steps` steps; `truncated` at `max_steps`.
+
+    A tick that comes late is reported (`info["overrun"]`, `overruns`), and the next is due a period later.
+    teleport: reset places a simulated arm without motion. With `options={"smooth": True}`, and wherever
+    teleport is False, the arm moves to its start within the governor's caps.
+    """
+
+    def __init__(self, robot: Robot, workcell: Workcell, *, teleport: bool, seed: int = 0) -> None:
+        self.robot = robot
+        self.workcell = workcell
+        self.overruns = 0
+        self._teleport = teleport
+        self._np_random, self._np_random_seed = seeding.np_random(seed)
+        self._period = robot.timing.control_period
+        self._tick = self._due = 0.0
+        self._steps = self._held = 0
+        self._ready = False
+        # Observations are deterministic on a virtual clock; the time stamps in `info` never repeat.
+        self.spec = EnvSpec(id=f"groundhog/{robot.spec.name}-v0", nondeterministic=True)
+        spaces: dict[str, gym.Space[Any]] = {
+            "proprio": gym.spaces.Box(-np.inf, np.inf, (self.proprio_spec.dim,), np.float32)
+        }
+        if robot.cameras:
+            spaces["images"] = gym.spaces.Dict(
+                {
+                    camera.name: gym.spaces.Box(0, 255, (camera.height, camera.width, 3), np.uint8)
+                    for camera in robot.cameras
+                }
+            )
+        self.observation_space = gym.spaces.Dict(spaces)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32)
+
+    @property
+    def proprio_spec(self) -> ProprioSpec:
+        """Names and scales of the proprio vector."""
+        return self.robot.proprio_spec
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode; on a virtual clock the same seed gives the same episode. Raises RobotFault."""
+        super().reset(seed=seed)
+        self._ready = False
+        smooth = not self._teleport or bool((options or {}).get("smooth", False))
+        if smooth:
+            self.robot.move_joints(self.robot.spec.reset_joints)
+        start = self.workcell.reset(self.np_random, place_arm=not smooth)
+        if smooth:
+            self.robot.move_joints(start)
+        self.robot.begin_episode()
+        observation = self.robot.observe()
+        self._tick = self.robot.clock.now()
+        self._due = self._tick + self._period
+        self._steps = self._held = 0
+        self._ready = True
+        return _values(observation), _stamps(observation)
+
+    def step(self, action: Float32) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """One control period; an action beyond [-1, 1] is clipped.
+
+        Raises ValueError for an action that is no finite (7,), RobotFault if the governor stops the arm.
+        """
+        if not self._ready:
+            raise RuntimeError("RobotEnv.step: the episode is over or has not begun; call reset() first")
+        requested = np.array(action, dtype=np.float32)
+        if requested.shape != (ACTION_DIM,) or not np.isfinite(requested).all():
+            self.robot.hold()
+            raise ValueError(f"action: expected ({ACTION_DIM},) finite values in [-1, 1], got {action}")
+        command = self.robot.act(requested.clip(-1.0, 1.0))
+        overrun, period = self._wait_for_tick()
+        observation = self.robot.observe()
+        self._steps += 1
+        self._held = self._held + 1 if self.workcell.success() else 0
+        terminated = self._held >= self.robot.spec.hold_steps
+        truncated = not terminated and self._steps >= self.robot.spec.max_steps
+        self._ready = not (terminated or truncated)
+        info = {
+            **_stamps(observation),
+            "action": command.executed_action,
+            "requested_action": requested,
+            "intervened": False,
+            "gripper_changed": command.gripper_changed,
+            "success": terminated,
+            "clipped": sorted(reason.value for reason in command.clipped),
+            "period": period,
+            "overrun": overrun,
+        }
+        return _values(observation), float(terminated), terminated, truncated, info
+
+    def close(self) -> None:
+        """Hold the arm and release the devices."""
+        self._ready = False
+        self.robot.close()
+
+    def _wait_for_tick(self) -> tuple[bool, float]:
+        """Sleep until the tick is due; returns whether it came late and the time since the last one [s]."""
+        clock = self.robot.clock
+        tolerance = OVERRUN_TOLERANCE * self._period
+        late_command = clock.now() > self._due + tolerance
+        if late_command:  # the arm still gets a whole period for the command
+            self._due = clock.now() + self._period
+        clock.sleep_until(self._due)
+        tick = clock.now()
+        overrun = late_command or tick > self._due + tolerance
+        self.overruns += overrun
+        period = round(tick - self._tick, 6)
+        self._tick = tick
+        self._due = (tick if overrun else self._due) + self._period
+        return overrun, period
+
+
+def _values(observation: Observation) -> dict[str, Any]:
+    values: dict[str, Any] = {"proprio": observation.proprio}
+    if observation.images:
+        values["images"] = dict(observation.images)
+    return values
+
+
+def _stamps(observation: Observation) -> dict[str, Any]:
+    return {
+        "timestamp": observation.timestamp,
+        "image_timestamps": dict(observation.image_timestamps),
+    }

@@ -1,0 +1,175 @@
+"""Composition root of the robot: from RobotConfig to an environment, its demonstrator and its corrector."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import sqrt
+
+import numpy as np
+
+from robot.clock import VirtualClock, WallClock
+from robot.env import RobotEnv
+from robot.interfaces import Clock
+from robot.kinematics import Kinematics
+from robot.robot import PrivilegedState, Robot, TimingConfig
+from robot.safety import FeedbackLimits, SafetyConfig, SafetyGovernor
+from robot.sim.arm import SimArm, SimFaults
+from robot.sim.camera import SimCamera, SimCameras
+from robot.sim.expert import ExpertNoise, ScriptedCorrector, ScriptedExpert
+from robot.sim.scene import SIDE_VIEW, WRIST_VIEW, build_scene
+from robot.sim.tasks.base import SimTask
+from robot.sim.tasks.press import PressTask
+from robot.sim.workcell import SimWorkcell
+from robot.sim.world import SimWorld
+from robot.tasks import TaskSpec
+
+TASKS = ("press",)
+
+
+class RobotKind(Enum):
+    """Which arm."""
+
+    SIM = "sim"
+
+
+class ClockKind(Enum):
+    """VIRTUAL: as fast as it computes. WALL: real time."""
+
+    VIRTUAL = "virtual"
+    WALL = "wall"
+
+
+class ObsKind(Enum):
+    """PIXELS: images and proprio. STATE: no images; what the simulator knows is appended to the proprio."""
+
+    PIXELS = "pixels"
+    STATE = "state"
+
+
+@dataclass(frozen=True)
+class RobotConfig:
+    """Arm, task, clock and what is observed."""
+
+    kind: RobotKind = RobotKind.SIM
+    task: str = "press"
+    clock: ClockKind = ClockKind.VIRTUAL
+    obs: ObsKind = ObsKind.PIXELS
+    image_px: int = 64  # side of the square images
+    views: list[str] = field(default_factory=lambda: [WRIST_VIEW, SIDE_VIEW])
+    control_hz: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 32 <= self.image_px <= 512:
+            raise ValueError(f"robot.image_px: expected 32 to 512, got {self.image_px}")
+        if not 1.0 <= self.control_hz <= 50.0:
+            raise ValueError(f"robot.control_hz: expected 1 to 50, got {self.control_hz}")
+        if not self.views or len(set(self.views)) != len(self.views):
+            raise ValueError(f"robot.views: expected at least one view, each once, got {list(self.views)}")
+
+
+def make_robot_env(config: RobotConfig, *, seed: int = 0, faults: SimFaults | None = None) -> RobotEnv:
+    """The connected environment; `seed` is that of the first unseeded reset. Raises DeviceError, ValueError.
+
+    Call it in the thread that will step the environment: OpenGL binds to it. faults: for tests.
+    """
+    match config.kind:
+        case RobotKind.SIM:
+            return _make_sim_env(config, seed, faults or SimFaults())
+
+
+def make_expert(env: RobotEnv, rng: np.random.Generator, noise: ExpertNoise | None = None) -> ScriptedExpert:
+    """A demonstrator for a simulated environment; raises ValueError for a real one."""
+    cell = _sim_cell(env)
+    return ScriptedExpert(cell.task, cell.world, rng, noise)
+
+
+def make_corrector(
+    env: RobotEnv, rng: np.random.Generator, noise: ExpertNoise | None = None
+) -> ScriptedCorrector:
+    """A corrector for a simulated environment; raises ValueError for a real one."""
+    cell = _sim_cell(env)
+    return ScriptedCorrector(make_expert(env, rng, noise), lambda: cell.task.progress(cell.world), rng)
+
+
+def make_task(name: str) -> SimTask:
+    """The simulated task of this name; raises ValueError with the known names."""
+    match name:
+        case "press":
+            return PressTask()
+        case _:
+            raise ValueError(f"robot.task={name}: no such task; {_nearest(name, TASKS)}")
+
+
+def safety_config(spec: TaskSpec, control_period: float) -> SafetyConfig:
+    """Limits of the simulated cell: those of the task, loose enough for its largest step and a blocked arm.
+
+    The simulated servos take a target three centimetres inside an obstacle without harm; a real arm does not.
+    """
+    step = sqrt(3.0) * spec.action_scale.position  # of an action with all three entries at 1
+    leash_joint = 0.2
+    return SafetyConfig(
+        workspace_lower=spec.workspace_lower,
+        workspace_upper=spec.workspace_upper,
+        reference_rotation=spec.reference_rotation,
+        rotation_limit=spec.rotation_limit,
+        max_position_step=step,
+        max_rotation_step=sqrt(3.0) * spec.action_scale.rotation,
+        max_joint_speed=2.0,
+        max_joint_acceleration=4.0,
+        leash_position=1.3 * step,
+        leash_joint=leash_joint,
+        control_period=control_period,
+        feedback=FeedbackLimits(lag=1.25 * leash_joint),
+    )
+
+
+def _make_sim_env(config: RobotConfig, seed: int, faults: SimFaults) -> RobotEnv:
+    task = make_task(config.task)
+    clock: Clock
+    match config.clock:
+        case ClockKind.VIRTUAL:
+            clock = VirtualClock()
+        case ClockKind.WALL:
+            clock = WallClock()
+    timing = TimingConfig(control_period=1.0 / config.control_hz)
+    kinematics = Kinematics()
+    world = SimWorld(build_scene(task.objects(), task.scene), clock)
+    cell = SimWorkcell(task, world)
+    cameras: Sequence[SimCamera] = ()
+    privileged = None
+    match config.obs:
+        case ObsKind.PIXELS:
+            cameras = SimCameras(world, config.views, config.image_px, faults).cameras
+        case ObsKind.STATE:
+            privileged = PrivilegedState(cell.privileged, task.privileged_spec)
+    robot = Robot(
+        SimArm(world, faults),
+        cameras,
+        SafetyGovernor(safety_config(task.spec, timing.control_period), kinematics),
+        kinematics,
+        clock,
+        task.spec,
+        timing,
+        auto_unlock=True,
+        privileged=privileged,
+    )
+    robot.connect()
+    return RobotEnv(robot, cell, teleport=config.clock is ClockKind.VIRTUAL, seed=seed)
+
+
+def _sim_cell(env: RobotEnv) -> SimWorkcell:
+    if not isinstance(env.workcell, SimWorkcell):
+        raise ValueError(
+            "a scripted demonstrator or corrector needs a simulated cell, which it sees through; "
+            "on a real robot use a keyboard or a gamepad"
+        )
+    return env.workcell
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}known: {', '.join(known)}"

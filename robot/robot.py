@@ -1,0 +1,221 @@
+"""Robot: one arm, its gripper and cameras behind the governor; observe, act, hold. From drivers to env."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from robot.geometry import DeltaFrame, Pose, delta_between, matrix_to_rotvec
+from robot.interfaces import Arm, ArmState, Camera, Clock, Frame, RobotFault
+from robot.kinematics import Kinematics
+from robot.safety import GovernedCommand, GovernorState, SafetyGovernor
+from robot.tasks import GripperMode, TaskSpec, concatenate
+from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
+
+
+@dataclass(frozen=True)
+class TimingConfig:
+    """Times of the control loop, in seconds."""
+
+    control_period: float = 0.1
+    max_frame_age: float = 0.3  # an older image is not shown to a policy
+    frame_timeout: float = 1.0  # how long to hold and wait for a fresh one
+    frame_poll: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0.02 <= self.control_period <= 1.0:
+            raise ValueError(f"TimingConfig.control_period: expected 0.02 to 1 s, got {self.control_period}")
+        if not (self.max_frame_age > 0 and self.frame_timeout > 0 and self.frame_poll > 0):
+            raise ValueError("TimingConfig: max_frame_age, frame_timeout and frame_poll must be > 0 s")
+
+
+@dataclass(frozen=True)
+class PrivilegedState:
+    """What a simulator knows beyond the sensors, to append to the proprio: values (P,) and their spec."""
+
+    read: Callable[[], Array]
+    spec: ProprioSpec
+
+
+class Robot:
+    """Every motion passes the governor; leaving the `with` block always holds the arm.
+
+    auto_unlock: motion is allowed, and faults are cleared, without a person; for a simulated arm only.
+    """
+
+    def __init__(
+        self,
+        arm: Arm,
+        cameras: Sequence[Camera],
+        governor: SafetyGovernor,
+        kinematics: Kinematics,
+        clock: Clock,
+        spec: TaskSpec,
+        timing: TimingConfig,
+        *,
+        auto_unlock: bool = False,
+        privileged: PrivilegedState | None = None,
+    ) -> None:
+        self.spec = spec
+        self.timing = timing
+        self.cameras = tuple(cameras)
+        self.clock = clock
+        proprio = spec.proprio(timing.control_period)
+        self.proprio_spec = concatenate(proprio, privileged.spec) if privileged else proprio
+        self._arm = arm
+        self._governor = governor
+        self._kinematics = kinematics
+        self._allowed = self._auto_unlock = auto_unlock
+        self._privileged = privileged
+        self._previous: tuple[Pose, float] | None = None
+
+    def __enter__(self) -> Robot:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Open the arm and the cameras; raises DeviceError."""
+        self._arm.connect()
+        for camera in self.cameras:
+            camera.connect()
+
+    def close(self) -> None:
+        """Hold the arm, lock the governor, release the devices."""
+        try:
+            self._governor.lock()
+            self._arm.close()
+        finally:
+            for camera in self.cameras:
+                camera.close()
+
+    def hold(self) -> None:
+        """Stop where the arm is measured to be; the next command moves on from there."""
+        self._arm.hold()
+
+    def allow_motion(self) -> None:
+        """A person has looked at the cell: acknowledge a fault and let the next episode begin."""
+        self._governor.acknowledge(self._arm.state(), self.clock.now())
+        self._allowed = True
+
+    def begin_episode(self) -> None:
+        """Let commands start from where the arm is; raises RobotFault if that is unsafe or not allowed."""
+        self._require_allowed()
+        state = self._arm.state()
+        self._governor.unlock(state, self.clock.now(), gripper_opening=self.spec.initial_gripper)
+        self._arm.send_gripper(self.spec.initial_gripper)
+        self._previous = None
+
+    def move_joints(self, goal: Array) -> None:
+        """Move to `goal` (6,) [rad] within the governor's caps on speed and acceleration; blocks until there.
+
+        For resets: commands need `begin_episode` afterwards. Raises RobotFault, holding, if it is unsafe.
+        """
+        self._require_allowed()
+        period = self.timing.control_period
+        start = self._arm.state().joint_positions
+        due = self.clock.now()
+        try:
+            for waypoint in self._governor.plan_reset(start, goal, period):
+                now = self.clock.now()
+                self._arm.send_joints(self._governor.follow(waypoint, self._arm.state(), now), period)
+                due = max(due, now) + period
+                self.clock.sleep_until(due)
+        except RobotFault:
+            self.hold()
+            raise
+
+    def act(self, action: Float32) -> GovernedCommand:
+        """Send what the governor allows of `action` (7,); raises RobotFault and holds if it stops."""
+        wish = np.array(action, dtype=np.float64)
+        if self.spec.gripper_mode is GripperMode.FIXED and wish.shape == (ACTION_DIM,):
+            wish[6] = 0.0
+        state = self._arm.state()
+        try:
+            command = self._governor.command(wish, self.spec.action_scale, state, self.clock.now())
+        except RobotFault:
+            self.hold()
+            raise
+        self._arm.send_joints(command.joint_positions, self.timing.control_period)
+        if command.gripper_changed:
+            self._arm.send_gripper(command.gripper_opening)
+        return command
+
+    def observe(self) -> Observation:
+        """Images and proprio now, waiting and holding while a view is stale.
+
+        Raises RobotFault `stale_frame` if it stays stale, `nan_feedback` for a reading that is not finite.
+        """
+        frames = self._fresh_frames()
+        state = self._arm.state()
+        proprio = self._proprio(state)
+        if not np.isfinite(proprio).all():
+            self.hold()
+            raise RobotFault(
+                "nan_feedback",
+                f"expected finite feedback, got joints {state.joint_positions}; check that sensor",
+            )
+        return Observation(
+            images={view: frame.image for view, frame in frames.items()},
+            proprio=proprio,
+            timestamp=self.clock.now(),
+            image_timestamps={view: frame.timestamp for view, frame in frames.items()},
+        )
+
+    def _require_allowed(self) -> None:
+        if self._auto_unlock and self._governor.state is GovernorState.FAULTED:
+            self.allow_motion()
+        if not self._allowed:
+            raise RobotFault(
+                "locked", "nobody has allowed motion yet; look at the cell, then call allow_motion()"
+            )
+
+    def _fresh_frames(self) -> dict[str, Frame]:
+        give_up: float | None = None
+        while True:
+            frames = {camera.name: camera.read() for camera in self.cameras}
+            now = self.clock.now()
+            ages = {view: now - frame.timestamp for view, frame in frames.items()}
+            stale = [view for view, age in ages.items() if age > self.timing.max_frame_age]
+            if not stale:
+                return frames
+            if give_up is None:
+                self.hold()
+                give_up = now + self.timing.frame_timeout
+            elif now >= give_up:
+                listed = ", ".join(f"{view} ({ages[view]:.2f} s old)" for view in stale)
+                raise RobotFault(
+                    "stale_frame",
+                    f"expected images younger than {self.timing.max_frame_age} s, got {listed} after waiting "
+                    f"{self.timing.frame_timeout} s; check the camera's cable and its USB port",
+                )
+            self.clock.sleep_until(now + self.timing.frame_poll)
+
+    def _proprio(self, state: ArmState) -> Float32:
+        pose = self._kinematics.forward(state.joint_positions)
+        motion = np.zeros(6)
+        if self._previous is not None:
+            before, then = self._previous
+            # Rounded to the microsecond: the value must not depend on where on the clock the episode lies.
+            elapsed = round(state.timestamp - then, 6)
+            if elapsed > 0:
+                motion = delta_between(before, pose, DeltaFrame.BASE) / elapsed
+        self._previous = (pose, state.timestamp)
+        lag = delta_between(pose, self._governor.target.pose, DeltaFrame.BASE)
+        parts: list[Array] = [
+            pose.position,
+            matrix_to_rotvec(pose.rotation @ self.spec.reference_rotation.T),
+            motion,
+            lag,
+            np.array([state.gripper_opening, self._governor.gripper_command]),
+        ]
+        if self._privileged is not None:
+            parts.append(self._privileged.read())
+        return np.concatenate(parts).astype(np.float32)

@@ -1,0 +1,187 @@
+"""The simulated cameras: all views drawn side by side in one offscreen framebuffer, read back at once."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mujoco
+import numpy as np
+
+from robot.interfaces import DeviceError, Frame
+from robot.sim.arm import SimFaults
+from robot.sim.world import SimWorld
+from robot.types import Image
+
+PACKAGES = {"egl": ("libegl1", "libgl1-mesa-dri"), "osmesa": ("libosmesa6",)}  # Debian, per MUJOCO_GL
+
+
+class _GlContext(Protocol):
+    def make_current(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _ProcessContext:
+    context: _GlContext
+    thread: int
+    thread_name: str
+
+
+@functools.cache
+def _process_context() -> _ProcessContext:
+    """The one GL context of this process, owned by the thread that asks first.
+
+    All cameras share it: a context is bound to its thread, and Mesa handles several contexts badly.
+    """
+    backend = os.environ.get("MUJOCO_GL", "").lower().strip()
+    if not backend:
+        backend = "glfw" if os.environ.get("DISPLAY") else "egl"
+        os.environ["MUJOCO_GL"] = backend  # MuJoCo reads it again when it loads the GL functions
+    packages = " ".join(PACKAGES.get(backend, PACKAGES["egl"]))
+    try:
+        context = importlib.import_module(f"mujoco.{backend}").GLContext(64, 64)
+        context.make_current()
+    except Exception as error:
+        # PyOpenGL and the drivers raise what comes to hand: ImportError, AttributeError, GLError.
+        raise DeviceError(
+            f"simulated camera: no OpenGL with MUJOCO_GL={backend} ({type(error).__name__}: {error}). "
+            f"On Debian: apt-get install {packages}; or set MUJOCO_GL=osmesa and apt-get install "
+            f"{' '.join(PACKAGES['osmesa'])}. `python -m robot.check` says which way works"
+        ) from error
+    thread = threading.current_thread()
+    return _ProcessContext(context, threading.get_ident(), thread.name)
+
+
+class SimCameras:
+    """The views of one world. Reading any of them draws all, once per state of the world.
+
+    The GL context belongs to the thread that reads first; a read from another thread raises DeviceError.
+    """
+
+    def __init__(
+        self, world: SimWorld, views: Sequence[str], size: int, faults: SimFaults | None = None
+    ) -> None:
+        known = [world.model.camera(i).name for i in range(world.model.ncam)]
+        missing = [view for view in views if view not in known]
+        if missing or not views:
+            raise ValueError(f"SimCameras: expected views among {known}, got {list(views)}")
+        self.size = size
+        self.cameras = tuple(SimCamera(self, view, size) for view in views)
+        self._world = world
+        self._views = tuple(views)
+        self._faults = faults or SimFaults()
+        self._frames: dict[str, Frame] = {}
+        self._revision = -1
+        self._canvas: _Canvas | None = None
+
+    def frame(self, view: str) -> Frame:
+        """The image of `view` at the present state of the world."""
+        if view in self._faults.stalled_views and view in self._frames:
+            return self._frames[view]
+        self._world.advance()
+        if self._revision != self._world.revision:
+            self._draw()
+        return self._frames[view]
+
+    def close(self) -> None:
+        """Free the framebuffer; a later read makes a new one."""
+        if self._canvas is not None:
+            self._canvas.free()
+            self._canvas = None
+        self._revision = -1
+
+    def _draw(self) -> None:
+        if self._canvas is None:
+            self._canvas = _Canvas(self._world.model, self._views, self.size)
+        images = self._canvas.draw(self._world.data)
+        for view, image in zip(self._views, images, strict=True):
+            if view not in self._faults.stalled_views or view not in self._frames:
+                self._frames[view] = Frame(image, self._world.timestamp)
+        self._revision = self._world.revision
+
+
+class SimCamera:
+    """One view of SimCameras, behind the Camera contract."""
+
+    def __init__(self, cameras: SimCameras, name: str, size: int) -> None:
+        self.name = name
+        self.height = self.width = size
+        self._cameras = cameras
+
+    def connect(self) -> None:
+        """Draw once, so that a missing OpenGL shows here; raises DeviceError with the packages to install."""
+        self.read()
+
+    def read(self) -> Frame:
+        """The image at the present state of the world."""
+        return self._cameras.frame(self.name)
+
+    def close(self) -> None:
+        """Free the framebuffer that this view shares with the others."""
+        self._cameras.close()
+
+
+class _Canvas:
+    """MuJoCo's drawing objects for one model: V square images in a row."""
+
+    def __init__(self, model: Any, views: Sequence[str], size: int) -> None:
+        self._gl = _process_context()
+        self._require_thread()
+        self._model = model
+        self._size = size
+        model.vis.global_.offwidth, model.vis.global_.offheight = size * len(views), size
+        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        self._scene = mujoco.MjvScene(model, maxgeom=model.ngeom + 16)
+        for flag in ("SHADOW", "REFLECTION", "SKYBOX", "FOG", "HAZE"):
+            self._scene.flags[getattr(mujoco.mjtRndFlag, f"mjRND_{flag}")] = 0
+        self._option = mujoco.MjvOption()
+        self._perturb = mujoco.MjvPerturb()
+        self._cameras = []
+        for view in views:
+            camera = mujoco.MjvCamera()
+            camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+            camera.fixedcamid = model.camera(view).id
+            self._cameras.append(camera)
+        self._tiles = [mujoco.MjrRect(i * size, 0, size, size) for i in range(len(views))]
+        self._whole = mujoco.MjrRect(0, 0, size * len(views), size)
+        self._pixels = np.empty((size, size * len(views), 3), np.uint8)
+
+    def draw(self, data: Any) -> list[Image]:
+        """V images (size, size, 3)."""
+        self._require_thread()
+        self._gl.context.make_current()
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        mujoco.mjv_updateScene(
+            self._model,
+            data,
+            self._option,
+            self._perturb,
+            self._cameras[0],
+            mujoco.mjtCatBit.mjCAT_ALL,
+            self._scene,
+        )
+        for i, (camera, tile) in enumerate(zip(self._cameras, self._tiles, strict=True)):
+            if i > 0:  # the geometry is the same for every view
+                mujoco.mjv_updateCamera(self._model, data, camera, self._scene)
+            mujoco.mjr_render(tile, self._scene, self._context)
+        mujoco.mjr_readPixels(self._pixels, None, self._whole, self._context)
+        upright = self._pixels[::-1]  # OpenGL counts rows from below
+        size = self._size
+        return [upright[:, i * size : (i + 1) * size].copy() for i in range(len(self._cameras))]
+
+    def free(self) -> None:
+        self._require_thread()
+        self._gl.context.make_current()
+        self._context.free()
+
+    def _require_thread(self) -> None:
+        if threading.get_ident() != self._gl.thread:
+            raise DeviceError(
+                f"simulated camera: the GL context belongs to thread {self._gl.thread_name!r}, which drew "
+                f"first, not to {threading.current_thread().name!r}; read the cameras in one thread"
+            )

@@ -1,0 +1,1 @@
+"""The simulated tasks, one file each."""

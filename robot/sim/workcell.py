@@ -1,0 +1,37 @@
+"""SimWorkcell: the simulated surroundings of the robot, a world and the task that lives in it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robot.sim.tasks.base import SimTask
+from robot.sim.world import SimWorld
+from robot.types import Array
+
+
+class SimWorkcell:
+    """Prepares episodes and knows their outcome."""
+
+    def __init__(self, task: SimTask, world: SimWorld) -> None:
+        self.task = task
+        self.world = world
+        world.place_arm(task.spec.reset_joints, task.spec.initial_gripper)
+
+    def reset(self, rng: np.random.Generator, *, place_arm: bool) -> Array:
+        """Place the objects; returns the start joints (6,), where the arm is put at once if `place_arm`."""
+        if place_arm:
+            self.world.reset()
+        start = self.task.randomise(rng, self.world)
+        if place_arm:
+            self.world.place_arm(start, self.task.spec.initial_gripper)
+        return start
+
+    def success(self) -> bool:
+        """The job is done at this instant."""
+        self.world.advance()
+        return self.task.success(self.world)
+
+    def privileged(self) -> Array:
+        """The task's own knowledge of the world."""
+        self.world.advance()
+        return self.task.privileged(self.world)

@@ -1,0 +1,62 @@
+"""HumanIntervention: a person, or a script in their place, takes over from the policy and judges episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from robot.interfaces import TeleopEvent, TeleopSource
+from robot.types import Float32
+
+
+class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Float32]):
+    """While the dead-man is held the person's action replaces the policy's, for exactly those steps.
+
+    `info["intervened"]` says so, `info["action"]` is what was executed, `info["requested_action"]` the wish
+    of the policy. Events count in the very transition in which they are read: SUCCESS and FAILURE terminate
+    it with reward 1 and 0; DISCARD and STOP truncate it and set `info["discard"]` or `info["stop"]`; on STOP
+    the arm is not moved.
+    """
+
+    def __init__(self, env: gym.Env[dict[str, Any], Float32], teleop: TeleopSource) -> None:
+        super().__init__(env)
+        self._teleop = teleop
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode with the hands off."""
+        result = self.env.reset(seed=seed, options=options)
+        self._teleop.reset()
+        return result
+
+    def step(self, action: Float32) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """One control period, led by whoever is in charge."""
+        wish = np.array(action, dtype=np.float32)
+        command = self._teleop.read()
+        stop = TeleopEvent.STOP in command.events
+        led = wish
+        if stop:
+            led = np.zeros_like(wish)
+        elif command.engaged:
+            led = np.append(command.delta, command.gripper).astype(np.float32)
+        values, reward, terminated, truncated, info = self.env.step(led)
+        info["requested_action"] = wish
+        info["intervened"] = command.engaged and not stop
+        if TeleopEvent.SUCCESS in command.events:
+            reward, terminated, truncated = 1.0, True, False
+        if TeleopEvent.FAILURE in command.events:  # of two verdicts in one step the careful one counts
+            reward, terminated, truncated = 0.0, True, False
+        info["success"] = terminated and float(reward) > 0
+        if stop or TeleopEvent.DISCARD in command.events:
+            info["stop"] = stop
+            info["discard"] = TeleopEvent.DISCARD in command.events
+            truncated = not terminated
+        return values, float(reward), terminated, truncated, info
+
+    def close(self) -> None:
+        """Release the device, then the robot."""
+        self._teleop.close()
+        self.env.close()
