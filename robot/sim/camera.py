@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import os
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import mujoco
 import numpy as np
 
-from robot.interfaces import DeviceError, Frame
+from robot.interfaces import Frame
 from robot.sim.arm import SimFaults
+from robot.sim.gl import no_opengl, process_context
 from robot.sim.world import SimWorld
 from robot.types import Image
-
-PACKAGES = {"egl": ("libegl1", "libgl1-mesa-dri"), "osmesa": ("libosmesa6",)}  # Debian, per MUJOCO_GL
-
-
-class _GlContext(Protocol):
-    def make_current(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class _ProcessContext:
-    context: _GlContext
-    thread: int
-    thread_name: str
-
-
-@functools.cache
-def _process_context() -> _ProcessContext:
-    """The one GL context of this process, owned by the thread that asks first.
-
-    All cameras share it: a context is bound to its thread, and Mesa handles several contexts badly.
-    """
-    backend = os.environ.get("MUJOCO_GL", "").lower().strip()
-    if not backend:
-        backend = "glfw" if os.environ.get("DISPLAY") else "egl"
-        os.environ["MUJOCO_GL"] = backend  # MuJoCo reads it again when it loads the GL functions
-    packages = " ".join(PACKAGES.get(backend, PACKAGES["egl"]))
-    try:
-        context = importlib.import_module(f"mujoco.{backend}").GLContext(64, 64)
-        context.make_current()
-    except Exception as error:
-        # PyOpenGL and the drivers raise what comes to hand: ImportError, AttributeError, GLError.
-        raise DeviceError(
-            f"simulated camera: no OpenGL with MUJOCO_GL={backend} ({type(error).__name__}: {error}). "
-            f"On Debian: apt-get install {packages}; or set MUJOCO_GL=osmesa and apt-get install "
-            f"{' '.join(PACKAGES['osmesa'])}. `python -m robot.check` says which way works"
-        ) from error
-    thread = threading.current_thread()
-    return _ProcessContext(context, threading.get_ident(), thread.name)
 
 
 class SimCameras:
@@ -130,12 +88,15 @@ class _Canvas:
     """MuJoCo's drawing objects for one model: V square images in a row."""
 
     def __init__(self, model: Any, views: Sequence[str], size: int) -> None:
-        self._gl = _process_context()
-        self._require_thread()
+        self._gl = process_context()
+        self._gl.require_thread()
         self._model = model
         self._size = size
         model.vis.global_.offwidth, model.vis.global_.offheight = size * len(views), size
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        try:
+            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        except mujoco.FatalError as error:
+            raise no_opengl(error) from error
         self._scene = mujoco.MjvScene(model, maxgeom=model.ngeom + 16)
         for flag in ("SHADOW", "REFLECTION", "SKYBOX", "FOG", "HAZE"):
             self._scene.flags[getattr(mujoco.mjtRndFlag, f"mjRND_{flag}")] = 0
@@ -153,7 +114,7 @@ class _Canvas:
 
     def draw(self, data: Any) -> list[Image]:
         """V images (size, size, 3)."""
-        self._require_thread()
+        self._gl.require_thread()
         self._gl.context.make_current()
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         mujoco.mjv_updateScene(
@@ -175,13 +136,6 @@ class _Canvas:
         return [upright[:, i * size : (i + 1) * size].copy() for i in range(len(self._cameras))]
 
     def free(self) -> None:
-        self._require_thread()
+        self._gl.require_thread()
         self._gl.context.make_current()
         self._context.free()
-
-    def _require_thread(self) -> None:
-        if threading.get_ident() != self._gl.thread:
-            raise DeviceError(
-                f"simulated camera: the GL context belongs to thread {self._gl.thread_name!r}, which drew "
-                f"first, not to {threading.current_thread().name!r}; read the cameras in one thread"
-            )

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
 
 from robot.geometry import Pose
 from robot.interfaces import Clock, DeviceError
 from robot.kinematics import FINGER_STROKE, JOINTS
+from robot.sim.gl import no_opengl
 from robot.sim.scene import FINGER_JOINTS, SITE_TCP
 from robot.types import Array
+
+try:
+    import mujoco
+except (AttributeError, ImportError, RuntimeError) as error:  # its import loads OpenGL as MUJOCO_GL says
+    raise no_opengl(error) from error
 
 
 @dataclass(frozen=True)
