@@ -23,6 +23,7 @@ class Reason(StrEnum):
     LOCK = "lock"
     ACKNOWLEDGE = "acknowledge"
     RESUME = "resume"
+    HOLD = "hold"
     LOCKED = "locked"
     FAULTED = "faulted"
     BAD_ACTION = "bad_action"
@@ -123,6 +124,15 @@ class FeedbackMonitor:
                 f"feedback is stamped {-age:.3f} s in the future; stamp it with the robot's clock",
             )
         return None
+
+    def inspect_fresh(self, state: ArmState, now: float) -> Fault | None:
+        """As `inspect`, and the state must be younger than `hold_age`: good enough to start from."""
+        fault, age = self.inspect(state, now), now - state.timestamp
+        if fault is None and age > self._limits.hold_age:
+            return Fault(
+                Reason.STALE_FEEDBACK, age, f"expected feedback of now, got {age:.3f} s old; read it again"
+            )
+        return fault
 
     def check(self, state: ArmState, target: Array | None, now: float) -> Fault | None:
         """Fault of this state after those before it, while the arm is driven to joints `target` (6,)."""

@@ -132,7 +132,7 @@ class SafetyGovernor:
         self._now = now
         if self._state is GovernorState.FAULTED:
             self._require_motion_allowed()
-        fault = self._fresh(state, now)
+        fault = self._monitor.inspect_fresh(state, now)
         admitted = fault or self._limiter.admit(state.joint_positions)
         if isinstance(admitted, Fault):
             self._enter(GovernorState.LOCKED, admitted.reason, admitted.value)
@@ -163,7 +163,7 @@ class SafetyGovernor:
         self._now = now
         if self._state is not GovernorState.FAULTED:
             return
-        fault = self._fresh(state, now)
+        fault = self._monitor.inspect_fresh(state, now)
         if fault is not None:
             raise self._refusal(fault)
         self._fault = self._waypoint = None
@@ -232,13 +232,17 @@ class SafetyGovernor:
         if age > self._config.feedback.hold_age:
             self._enter(GovernorState.HOLDING, Reason.STALE_FEEDBACK, age)
         elif silence > self._config.silence_hold and self._state is GovernorState.READY:
-            # An arm told to hold stays where it is measured; the next command must start there.
-            admitted = self._limiter.admit(state.joint_positions)
-            if isinstance(admitted, Target):
-                self._target = admitted
-                self._monitor.reset()  # this move of the target is no motion that the arm should show
-            self._enter(GovernorState.HOLDING, Reason.POLICY_SILENT, silence)
+            self._hold(state, Reason.POLICY_SILENT, silence)
         return self._state
+
+    def hold(self, state: ArmState, now: float) -> None:
+        """The caller makes the arm hold: the target becomes the measured joints, the state HOLDING.
+
+        The next command ends it. Bad feedback keeps the target; does nothing while LOCKED or FAULTED.
+        """
+        self._now = now
+        if self._state in (GovernorState.READY, GovernorState.HOLDING):
+            self._hold(state, Reason.HOLD, math.nan)
 
     def plan_reset(self, start: Array, goal: Array, control_period: float | None = None) -> Array:
         """Waypoints (N, 6) [rad], one per period: straight in joint space, capped in speed and acceleration.
@@ -277,14 +281,14 @@ class SafetyGovernor:
         self._waypoint = waypoint.copy()
         return self._waypoint
 
-    def _fresh(self, state: ArmState, now: float) -> Fault | None:
-        fault = self._monitor.inspect(state, now)
-        age = now - state.timestamp
-        if fault is None and age > self._config.feedback.hold_age:
-            return Fault(
-                Reason.STALE_FEEDBACK, age, f"expected feedback of now, got {age:.3f} s old; read it again"
-            )
-        return fault
+    def _hold(self, state: ArmState, reason: Reason, value: float) -> None:
+        # An arm told to hold stays where it is measured; the next command must start there.
+        if self._monitor.inspect_fresh(state, self._now) is None:
+            admitted = self._limiter.admit(state.joint_positions)
+            if isinstance(admitted, Target):
+                self._target = admitted
+                self._monitor.reset()  # this move of the target is no motion that the arm should show
+        self._enter(GovernorState.HOLDING, reason, value)
 
     def _require_motion_allowed(self) -> None:
         if self._fault is not None:

@@ -359,6 +359,14 @@ def test_the_target_is_pulled_after_a_displaced_arm() -> None:
             assert ClipReason.LEASH in command.clipped and 0.0 < command.executed_action[1] <= 1.0
 
 
+def test_the_leash_does_not_move_what_the_action_scale_locks() -> None:
+    rig = Rig(follow=0.0)
+    away = apply_delta(rig.governor.target.pose, np.array([0.0, 0.04, 0.0, 0, 0, 0]), DeltaFrame.BASE)
+    rig.joints = KINEMATICS.inverse(away, HOME).joint_positions
+    command = rig.step(action(rz=0.1), ActionScale(0.0, 0.03))
+    np.testing.assert_allclose(command.target_pose.position, KINEMATICS.forward(HOME).position, atol=1e-12)
+
+
 def test_unreachable_targets_are_refused() -> None:
     rig = Rig(
         workspace_lower=np.array([0.1, -0.5, 0.0]),
@@ -374,8 +382,11 @@ def test_unreachable_targets_are_refused() -> None:
     assert np.array_equal(command.joint_positions, before.joint_positions)
 
 
-def test_a_solution_on_another_branch_is_refused() -> None:
-    rig = Rig(max_ik_step=0.005)
+@pytest.mark.parametrize(
+    "limit", [{"max_ik_step": 0.005}, {"ik_position_tolerance": 1e-12}, {"ik_rotation_tolerance": 1e-12}]
+)
+def test_a_jump_or_a_residual_of_the_inverse_kinematics_is_refused(limit: dict[str, float]) -> None:
+    rig = Rig(**limit)
     command = rig.step(action(y=1.0))
     assert command.clipped == {ClipReason.IK}
     assert np.array_equal(command.joint_positions, HOME)
@@ -445,6 +456,21 @@ def test_policy_silence_holds_at_the_measured_arm_then_faults() -> None:
     with pytest.raises(RobotFault, match="policy_silent"):
         watch(rig.time + 0.76)
     assert governor.state is GovernorState.FAULTED
+
+
+def test_hold_restarts_from_the_measured_arm() -> None:
+    rig = Rig(follow=0.5)
+    rig.step(action(x=1.0))
+    kept = rig.governor.target.joint_positions
+    rig.governor.hold(measured(rig.joints * math.nan, rig.time), rig.time)
+    assert np.array_equal(rig.governor.target.joint_positions, kept)
+    rig.governor.hold(measured(rig.joints, rig.time), rig.time)
+    assert rig.governor.state is GovernorState.HOLDING
+    assert np.array_equal(rig.governor.target.joint_positions, rig.joints)
+    assert rig.step(action(x=1.0)).executed_action[0] == pytest.approx(1.0)
+    rig.governor.lock()
+    rig.governor.hold(measured(rig.joints, rig.time), rig.time)
+    assert rig.governor.state is GovernorState.LOCKED
 
 
 def test_a_hold_does_not_count_as_commanded_motion() -> None:

@@ -1,0 +1,100 @@
+"""Hands: what every correction device shares: dead zone, hold-off of the dead-man, silence, gripper."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from robot.interfaces import Clock, TeleopCommand, TeleopEvent
+from robot.types import Array
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HandsConfig:
+    """How raw input becomes a command."""
+
+    dead_zone: float = 0.05  # of full deflection; rest drift below it is no motion
+    release_time: float = 0.3  # s that the dead-man must be up before the policy is back in charge
+    max_age: float = 0.2  # s; a device silent for longer is let go of
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.dead_zone < 1.0 and self.release_time >= 0.0 and self.max_age > 0.0):
+            raise ValueError(
+                f"HandsConfig: expected dead_zone in [0, 1), release_time >= 0 s, max_age > 0 s, got {self}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RawInput:
+    """What a device shows at one reading.
+
+    delta: (6,) deflections in [-1, 1]. dead_man: held now, or pressed since the last reading.
+    gripper_presses: how often the gripper key went down. events: in the order in which they came.
+    age: s since the device spoke.
+    """
+
+    delta: Array
+    dead_man: bool
+    gripper_presses: int
+    events: tuple[TeleopEvent, ...]
+    age: float
+
+
+class Hands:
+    """Turns the raw input of the device called `name` into commands, by the same rules for every device."""
+
+    def __init__(self, name: str, clock: Clock, config: HandsConfig) -> None:
+        self._name = name
+        self._clock = clock
+        self._config = config
+        self._pressed_at = -math.inf
+        self._last_gripper = 1.0  # so that the first press closes
+        self._gripper = 0.0
+        self._silent = False
+
+    def reset(self) -> None:
+        """Hands off: the next episode starts with the policy in charge."""
+        self._pressed_at = -math.inf
+        self._gripper = 0.0
+
+    def command(self, raw: RawInput) -> TeleopCommand:
+        """The command; events are passed on whatever the state of the dead-man."""
+        now = self._clock.now()
+        if raw.age > self._config.max_age:
+            self._warn_once(raw.age)
+            self.reset()
+            return TeleopCommand(events=raw.events, age=raw.age)
+        self._silent = False
+        if raw.dead_man:
+            self._pressed_at = now
+        engaged = now - self._pressed_at < self._config.release_time or raw.dead_man
+        if not engaged:
+            # An opinion of an earlier correction must not move the gripper when the next one begins.
+            self._gripper = 0.0
+        elif raw.gripper_presses % 2 == 1:
+            self._gripper = self._last_gripper = -self._last_gripper
+        delta = self._outside_dead_zone(raw.delta) if raw.dead_man else np.zeros(6)
+        return TeleopCommand(delta, self._gripper, engaged, raw.events, raw.age)
+
+    def _outside_dead_zone(self, delta: Array) -> Array:
+        # Rescaled, so that motion begins at zero at the edge of the zone and full deflection stays full.
+        size = np.maximum(np.abs(delta) - self._config.dead_zone, 0.0) / (1.0 - self._config.dead_zone)
+        return np.sign(delta) * np.minimum(size, 1.0)
+
+    def _warn_once(self, age: float) -> None:
+        if not self._silent:
+            _log.warning(
+                "%s has been silent for %.2f s: the policy is in charge until it is back", self._name, age
+            )
+        self._silent = True
+
+
+def kept_over_reset(events: Iterable[TeleopEvent]) -> list[TeleopEvent]:
+    """Of the events that came between episodes those that still count: a verdict was on the last episode."""
+    return [event for event in events if event is TeleopEvent.STOP]
