@@ -39,7 +39,15 @@ class Batch:
         n = len(self)
         if sum(self.shares.values()) != n:
             raise ValueError(f"batch shares {dict(self.shares)} do not add up to its {n} transitions")
-        for name in ("proprio", "next_proprio", "action", "terminated", "truncated", "gripper_changed", "weight"):
+        for name in (
+            "proprio",
+            "next_proprio",
+            "action",
+            "terminated",
+            "truncated",
+            "gripper_changed",
+            "weight",
+        ):
             if len(getattr(self, name)) != n:
                 raise ValueError(f"batch.{name}: expected {n} rows, got {len(getattr(self, name))}")
         for view, image in [*self.images.items(), *self.next_images.items()]:

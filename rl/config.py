@@ -16,11 +16,12 @@ import hydra.errors
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import configs
 from rl.agent.sac import SACConfig
+from rl.agent.spec import GripperMode
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import PacingConfig
@@ -65,11 +66,13 @@ class DemosConfig:
 
     path: str | None = None
     episodes: int = 20
-    noise: float = 0.15  # human-like noise of the scripted expert, 0..1
+    noise: float = 0.25  # human-like noise of the scripted expert, 0..1
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
-            raise ValueError(f"demos.episodes: expected at least 1 (learning needs demonstrations), got {self.episodes}")
+            raise ValueError(
+                f"demos.episodes: expected at least 1 (learning needs demonstrations), got {self.episodes}"
+            )
         if not 0 <= self.noise <= 1:
             raise ValueError(f"demos.noise: expected 0..1, got {self.noise}")
 
@@ -92,7 +95,12 @@ class RuntimeConfig:
     memory_budget_gb: float = 12.0
 
     def __post_init__(self) -> None:
-        if self.max_restarts < 0 or self.silent_s <= 1 or self.torch_threads < 1 or self.memory_budget_gb <= 0:
+        if (
+            self.max_restarts < 0
+            or self.silent_s <= 1
+            or self.torch_threads < 1
+            or self.memory_budget_gb <= 0
+        ):
             raise ValueError(
                 "runtime: expected max_restarts >= 0, silent_s > 1, torch_threads >= 1, memory_budget_gb > 0"
             )
@@ -109,6 +117,7 @@ class TrainConfig:
     device: str = "cpu"
     open_picture: bool = False  # show summary.png in a window where there is a display
     wandb: WandbMode = WandbMode.OFFLINE
+    gripper: GripperMode = GripperMode.DISCRETE  # how a gripper that the task moves is controlled
     robot: RobotConfig = field(default_factory=RobotConfig)
     demos: DemosConfig = field(default_factory=DemosConfig)
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)
@@ -121,7 +130,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class RecordConfig:
-    """Everything that `groundhog record` needs. keep_failures: failed attempts are kept on disk, never learned from."""
+    """Everything that `groundhog record` needs. Failed attempts stay on disk and are never learned from."""
 
     out: str = "demos/press"
     seed: int = 0
@@ -172,7 +181,7 @@ def load(command: str, overrides: Sequence[str]) -> Any:
 def load_dict(command: str, overrides: Sequence[str]) -> DictConfig:
     """The composed, type-checked DictConfig of a command, for writing it down."""
     schema = SCHEMAS[command]
-    ConfigStore.instance().store(name=f"{command}_schema", node=schema)
+    ConfigStore.instance().store(name=f"{command}_schema", node=_structured(schema))
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
@@ -200,7 +209,7 @@ def read(path: Path, command: str, overrides: Sequence[str] = ()) -> DictConfig:
         raise ConfigError(f"{path}: no such file; is {path.parent} a run directory of `groundhog {command}`?")
     schema = SCHEMAS[command]
     try:
-        base = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))
+        base = OmegaConf.merge(_structured(schema), OmegaConf.load(path))
         dotted = [_enum_case(schema, o) for o in overrides]
         merged = OmegaConf.merge(base, OmegaConf.from_dotlist(dotted))
     except OmegaConfBaseException as error:
@@ -219,6 +228,22 @@ def keys(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from keys(typing.cast(type[Any], kind), prefix + entry.name + ".")
 
 
+def _structured(schema: type[Any]) -> DictConfig:
+    """The schema as a config that can still be composed: OmegaConf makes frozen dataclasses read-only."""
+
+    def thaw(node: Any) -> None:
+        if isinstance(node, DictConfig | ListConfig):
+            OmegaConf.set_readonly(node, None)
+            names = node.keys() if isinstance(node, DictConfig) else range(len(node))
+            for name in names:
+                thaw(node._get_node(name))
+
+    config = OmegaConf.structured(schema)
+    thaw(config)
+    assert isinstance(config, DictConfig)
+    return config
+
+
 def _enum_case(schema: type[Any], override: str) -> str:
     """Let people write `robot.clock=wall` for the member WALL."""
     name, eq, value = override.partition("=")
@@ -229,26 +254,27 @@ def _enum_case(schema: type[Any], override: str) -> str:
 
 
 def _explain(command: str, schema: type[Any], overrides: Sequence[str], error: Exception) -> str:
-    text = str(error)
+    """One line: the key as it was written, what is wrong with it, and the nearest valid name or the valid values."""
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    text = "\n".join(str(e) for e in chain)
+    known = dict(keys(schema))
+    groups = sorted(p.name for p in CONFIG_DIR.iterdir() if p.is_dir() and p.name != "__pycache__")
     if (option := re.search(r"Could not find '([\w-]+)/([\w./-]+)'", text)) is not None:
         group, name = option.groups()
-        known = sorted(p.stem for p in (CONFIG_DIR / group).glob("*.yaml"))
-        return f"{group}={name}: no such file in configs/{group}; {_nearest(name, known)}"
-    if (unknown := re.search(r"Key '([^']+)' is not in struct|Key '([^']+)' not in", text)) is not None:
-        key = getattr(error, "full_key", None) or _full_key(text) or unknown.group(1) or unknown.group(2)
-        written = next((o.partition("=")[0].lstrip("+") for o in overrides if key in o), key)
-        known = [name for name, _ in keys(schema)] + sorted(p.name for p in CONFIG_DIR.iterdir() if p.is_dir())
-        return f"{written}: unknown key of `groundhog {command}`; {_nearest(written, known)}"
+        choices = sorted(p.stem for p in (CONFIG_DIR / group).glob("*.yaml"))
+        return f"{group}={name}: no such file in configs/{group}; {_nearest(name, choices)}"
+    if (unknown := re.search(r"Key '([^']+)' (?:is not in struct|not in)", text)) is not None:
+        key = _full_key(text) or unknown.group(1)
+        written = next((o.partition("=")[0].lstrip("+") for o in overrides if unknown.group(1) in o), key)
+        return f"{written}: unknown key of `groundhog {command}`; {_nearest(written, [*known, *groups])}"
     key = _full_key(text) or ""
-    detail = text.splitlines()[0] if text else type(error).__name__
-    cause = error.__cause__
-    if cause is not None and detail.startswith("Error merging override"):
-        detail, key = str(cause).splitlines()[0], _full_key(str(cause)) or key
-    kind = dict(keys(schema)).get(key)
+    kind = known.get(key)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        value = re.search(r"Invalid value '([^']*)'", detail)
-        names = [member.lower() for member in kind.__members__]
-        return f"{key}: {_nearest(value.group(1) if value else '', names)}"
+        wrong = re.search(r"Invalid value '([^']*)'", text)
+        return f"{key}: {_nearest(wrong.group(1) if wrong else '', [m.lower() for m in kind.__members__])}"
+    detail = str(chain[-1]).splitlines()[0]
     return f"{key}: {detail}" if key else detail
 
 
@@ -258,9 +284,13 @@ def _full_key(text: str) -> str | None:
 
 
 def _nearest(wrong: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
-    tail = wrong.rpartition(".")[2]
-    close = close or [k for k in known if k.rpartition(".")[2] in difflib.get_close_matches(tail, [k.rpartition(".")[2] for k in known], 1, 0.6)]
+    """A hint at the likeliest name: by the whole path, else by its last word anywhere."""
+    close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.6)
+    if not close:
+        last = {name.rpartition(".")[2]: name for name in reversed(known)}
+        tails = difflib.get_close_matches(wrong.rpartition(".")[2], list(last), n=1, cutoff=0.6)
+        close = [last[tail] for tail in tails]
+    if close and len(known) > 8:
+        return f"did you mean `{close[0]}`?"
     hint = f"did you mean `{close[0]}`? " if close else ""
-    listed = ", ".join(known[:40])
-    return f"{hint}known: {listed}" if not close or len(known) <= 8 else hint.rstrip()
+    return f"{hint}known: {', '.join(known)}"

@@ -82,6 +82,11 @@ class Evaluation:
             raise ValueError(f"episodes: expected at least 1, got {self.episodes}")
 
     @property
+    def completed(self) -> int:
+        """Episodes that have ended."""
+        return len(self._lengths)
+
+    @property
     def finished(self) -> bool:
         return len(self._lengths) >= self.episodes
 
@@ -89,8 +94,8 @@ class Evaluation:
         """One reset or one control step."""
         ended = False
         if self._observation is None:
-            values, info = self.env.reset(seed=self.seed + len(self._lengths))
             self._length = 0
+            values, info = self.env.reset(seed=self.seed + len(self._lengths))
         else:
             action = self.actor.act(self._observation, deterministic=True)
             values, _, terminated, truncated, info = self.env.step(action)
@@ -100,10 +105,18 @@ class Evaluation:
         observation = to_observation(values, info)
         if self.on_frame is not None and not self._lengths:
             self.on_frame(dict(observation.images))
+        self._observation = observation
         if ended:
-            self._lengths.append(self._length)
-            self._succeeded.append(bool(info["success"]))
-        self._observation = None if ended else observation
+            self._close_episode(success=bool(info["success"]))
+
+    def fault(self) -> None:
+        """The robot stopped with a named fault: the open episode counts as failed, it is not tried again."""
+        self._close_episode(success=False)
+
+    def _close_episode(self, *, success: bool) -> None:
+        self._lengths.append(self._length)
+        self._succeeded.append(success)
+        self._observation = None
 
     def result(self) -> EvaluationResult:
         """Statistics of the finished episodes."""

@@ -23,14 +23,18 @@ def store_paths(path: Path) -> list[Path]:
         return [path]
     found = sorted(p.parent for p in path.glob("*/schema.json"))
     if not found:
-        raise ConfigError(f"path={path}: neither a store nor a run directory (no schema.json in it or below it)")
+        raise ConfigError(
+            f"path={path}: neither a store nor a run directory (no schema.json in it or below it)"
+        )
     return found
 
 
 def episode_table(path: Path, reader: StoreReader) -> Table:
     """One line per episode: length, outcome, return, corrections, policy versions."""
     episodes = reader.episodes()
-    table = Table(title=f"{path}: {len(episodes)} episodes, {reader.num_transitions} transitions", title_justify="left")
+    table = Table(
+        title=f"{path}: {len(episodes)} episodes, {reader.num_transitions} transitions", title_justify="left"
+    )
     for name in ("episode", "steps", "outcome", "return", "corrected", "sources"):
         table.add_column(name, justify="right")
     for info in episodes[-SHOWN_EPISODES:]:
@@ -48,21 +52,23 @@ def episode_table(path: Path, reader: StoreReader) -> Table:
 def step_table(episode: Episode) -> Table:
     """One line per step: executed and requested action, reward, ends, who acted, ages of the images."""
     table = Table(title=f"episode {episode.episode}", title_justify="left")
-    for name in ("step", "time", "action", "requested", "reward", "end", "who", "policy", "image age"):
-        table.add_column(name)
+    for name in ("step", "time s", "executed action", "asked", "reward", "end", "who", "policy", "image ms"):
+        table.add_column(name, no_wrap=True)
     for t in range(min(len(episode), SHOWN_STEPS)):
-        age = max((episode.timestamp[t] - times[t] for times in episode.image_timestamps.values()), default=0.0)
+        age = max(
+            (episode.timestamp[t] - times[t] for times in episode.image_timestamps.values()), default=0.0
+        )
         end = "terminated" if episode.terminated[t] else "truncated" if episode.truncated[t] else ""
         table.add_row(
             str(t),
             f"{episode.timestamp[t] - episode.timestamp[0]:.2f}",
             _vector(episode.action[t]),
-            _vector(episode.requested_action[t]),
+            "same" if np.allclose(episode.action[t], episode.requested_action[t], atol=0.01) else "other",
             f"{episode.reward[t]:g}",
             end,
             Source(int(episode.source[t])).name.lower(),
             str(episode.policy_version[t]),
-            f"{1e3 * age:.0f} ms",
+            f"{1e3 * age:.0f}",
         )
     if len(episode) > SHOWN_STEPS:
         table.caption = f"{len(episode) - SHOWN_STEPS} more steps"
@@ -70,4 +76,4 @@ def step_table(episode: Episode) -> Table:
 
 
 def _vector(values: np.ndarray[tuple[int], np.dtype[np.float32]]) -> str:
-    return " ".join(f"{v:+.2f}" for v in values)
+    return " ".join(f"{v:+.1f}" for v in values)

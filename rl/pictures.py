@@ -24,7 +24,9 @@ def tile(image: Image, size: int = TILE) -> Image:
     return np.asarray(PilImage.fromarray(image).resize((size, size), PilImage.Resampling.NEAREST))
 
 
-def strip(images: Mapping[str, NDArray[np.uint8]], columns: int, marks: Sequence[bool] | None = None) -> Image:
+def strip(
+    images: Mapping[str, NDArray[np.uint8]], columns: int, marks: Sequence[bool] | None = None
+) -> Image:
     """`columns` moments of an episode, evenly spread, one row per view; corrected moments get an orange frame.
 
     images: view -> (T, H, W, 3). Returns (rows * TILE, columns * TILE, 3).
@@ -67,7 +69,9 @@ def save_film(path: Path, images: Mapping[str, Sequence[Image] | NDArray[np.uint
         stream.width, stream.height, stream.pix_fmt = size * len(views), size, "yuv420p"
         for i in range(length):
             picture = np.concatenate([tile(frames[i], size) for frames in views], axis=1)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
+            container.mux(
+                stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24"))
+            )
         container.mux(stream.encode())
     beside.rename(path)
     return path

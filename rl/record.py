@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
 
 from rl import command
 from rl.config import RecordConfig, load
-from rl.demonstrations import open_writer, record_demonstrations
+from rl.demonstrations import record_demonstrations
 from rl.runtime.interrupt import InterruptFlag
+from robot.factory import make_robot_env
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,19 +21,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _record(overrides: list[str]) -> int:
     config = load("record", overrides)
     assert isinstance(config, RecordConfig)
-    console = Console()
+    console, out = Console(), Path(config.out)
     interrupted = InterruptFlag()
-    out = Path(config.out)
+    env = make_robot_env(config.robot, seed=config.seed)
     try:
-        with open_writer(out, config.robot) as writer:
-            recorded = record_demonstrations(
-                writer, config.robot, config.demos, config.correction.kind, seed=config.seed, stop=lambda: interrupted.seen
-            )
-            for outcome in track(recorded, "recording", total=None, console=console, transient=True):
-                console.print(outcome.describe())
+        attempts = record_demonstrations(
+            out, env, config.demos, config.correction.kind, seed=config.seed, stop=lambda: interrupted.seen
+        )
+        for attempt in attempts:
+            console.print(attempt.describe(), highlight=False)
     finally:
+        env.close()
         interrupted.restore()
-    console.print(f"demonstrations in {out}; use them with: groundhog train demos.path={out}")
+    console.print(f"demonstrations in {out}; use them with: groundhog train demos.path={out}", soft_wrap=True)
     return 130 if interrupted.seen else 0
 
 

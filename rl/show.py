@@ -22,6 +22,8 @@ def _show(overrides: list[str]) -> int:
     config = load("show", overrides)
     assert isinstance(config, ShowConfig)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # tables in a file or a pipe keep their columns
     for path in store_paths(Path(config.path)):
         _show_store(path, config, console)
     return 0

@@ -58,7 +58,11 @@ def draw(path: Path, title: str, metrics_path: Path, real: Path, film: Mapping[s
     records: Records = read_metrics(metrics_path)
     early = _early_episode(real)
     late = {view: np.stack(frames) for view, frames in film.items() if frames}
-    rows = [(name, s) for name, s in (("first episode", _strip(early)), ("final policy", _final(late))) if s is not None]
+    rows = [
+        (name, s)
+        for name, s in (("first episode", _strip(early)), ("final policy", _final(late)))
+        if s is not None
+    ]
     figure = plt.figure(figsize=(12, 3.2 + 2.4 * len(rows)), layout="constrained")
     grid = figure.add_gridspec(1 + len(rows), 2, height_ratios=[3.0] + [2.2] * len(rows))
     _curves(figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1]), records)
@@ -86,13 +90,16 @@ def _curves(left: Any, right: Any, records: Records) -> None:
         label="deterministic policy, no corrections",
     )
     for r in finals:
-        low, high = r["final/success"] - r["final/wilson_low"], r["final/wilson_high"] - r["final/success"]
+        low = max(0.0, r["final/success"] - r["final/wilson_low"])
+        high = max(0.0, r["final/wilson_high"] - r["final/success"])
         left.errorbar([r["env_steps"]], [r["final/success"]], yerr=[[low], [high]], fmt="s", color="C3", capsize=4,
                       label=f"final, {r['final/episodes']:.0f} episodes (95% interval)")  # fmt: skip
     left.set(xlabel="environment steps", ylabel="success", ylim=(-0.03, 1.05), title="learning curve")
     left.legend(fontsize=8, loc="lower right")
     right.plot([r["env_steps"] for r in episodes], [r["actor/correction_rate"] for r in episodes], color="C1")
-    right.set(xlabel="environment steps", ylabel="share of corrected steps", ylim=(-0.03, 1.05), title="corrections")
+    right.set(
+        xlabel="environment steps", ylabel="share of corrected steps", ylim=(-0.03, 1.05), title="corrections"
+    )
 
 
 def _early_episode(real: Path) -> Episode | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -148,6 +148,35 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.action)
+
+    def observation(self, t: int) -> Observation:
+        """The observation before step `t`; `t = len(self)` gives the last one."""
+        return Observation(
+            images={view: frames[t] for view, frames in self.images.items()},
+            proprio=self.proprio[t],
+            timestamp=float(self.timestamp[t]),
+            image_timestamps={view: float(times[t]) for view, times in self.image_timestamps.items()},
+        )
+
+    def transitions(self) -> Iterator[Transition]:
+        """The steps in order; each `next_observation` is the following `observation`."""
+        following = self.observation(0)
+        for t in range(len(self)):
+            observation, following = following, self.observation(t + 1)
+            yield Transition(
+                observation=observation,
+                action=self.action[t],
+                requested_action=self.requested_action[t],
+                reward=float(self.reward[t]),
+                next_observation=following,
+                terminated=bool(self.terminated[t]),
+                truncated=bool(self.truncated[t]),
+                source=Source(int(self.source[t])),
+                intervened=bool(self.intervened[t]),
+                gripper_changed=bool(self.gripper_changed[t]),
+                policy_version=int(self.policy_version[t]),
+                label=Label(int(self.label[t])),
+            )
 
     @property
     def success(self) -> bool:

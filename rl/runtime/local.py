@@ -86,7 +86,9 @@ class Supervisor:
         self._board.set(HOLD, 1)
         cause = signal.Signals(-exitcode).name
         if self._restarts >= self._config.max_restarts:
-            self._say(f"{name} was killed by {cause} after {self._restarts} restarts; continue with resume={self._run.path}")
+            self._say(
+                f"{name} was killed by {cause} after {self._restarts} restarts; continue with resume={self._run.path}"
+            )
             return False
         self._restarts += 1
         self._say(f"{name} was killed by {cause}: the arm holds, restarting it from disk ({self._restarts})")

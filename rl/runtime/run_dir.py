@@ -27,14 +27,18 @@ class RunDir:
     def create(cls, path: Path, config: DictConfig) -> RunDir:
         """A new run directory with its config; refuses one that already holds a run."""
         if (path / "config.yaml").exists():
-            raise ConfigError(f"{path}: already holds a run; continue it with resume={path}, or choose another name=")
+            raise ConfigError(
+                f"{path}: already holds a run; continue it with resume={path}, or choose another name="
+            )
         try:
             path.mkdir(parents=True, exist_ok=True)
             for name in ("checkpoints", "weights", "videos", "errors"):
                 (path / name).mkdir(exist_ok=True)
             OmegaConf.save(config, path / "config.yaml", resolve=True)
         except OSError as error:
-            raise ConfigError(f"{path}: cannot write there ({error.strerror}); choose another runs_dir=") from error
+            raise ConfigError(
+                f"{path}: cannot write there ({error.strerror}); choose another runs_dir="
+            ) from error
         return cls(path)
 
     @classmethod

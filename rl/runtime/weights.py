@@ -60,7 +60,10 @@ class WeightsDirectory:
 
     def versions(self) -> list[int]:
         """All versions that can still be loaded, oldest first."""
-        files = [*self._directory.glob("[0-9]*.safetensors"), *self._directory.glob("pinned/[0-9]*.safetensors")]
+        files = [
+            *self._directory.glob("[0-9]*.safetensors"),
+            *self._directory.glob("pinned/[0-9]*.safetensors"),
+        ]
         return sorted({int(path.stem) for path in files})
 
     def latest_version(self) -> int:

@@ -258,9 +258,13 @@ class ActorWorker:
         self._faults += 1
         if self._observation is not None:
             self._writer.end_episode(EpisodeOutcome(EndReason.FAULT, str(fault)))
-        self._observation = self._evaluation = None
+        self._observation = None
+        if self._evaluation is not None:
+            self._evaluation.fault()
         if self._faults > self._config.max_faults:
-            raise RuntimeError(f"more than {self._config.max_faults} robot faults, the last: {fault}") from fault
+            raise RuntimeError(
+                f"more than {self._config.max_faults} robot faults, the last: {fault}"
+            ) from fault
         return StepResult(metrics={"actor/faults": self._faults}, waiting=f"robot fault: {fault}")
 
     def _begin_evaluation(self, episodes: int, *, final: bool) -> StepResult:
@@ -271,7 +275,8 @@ class ActorWorker:
 
     def _evaluate(self) -> StepResult:
         assert self._evaluation is not None
-        self._evaluation.step()
+        if not self._evaluation.finished:
+            self._evaluation.step()
         if not self._evaluation.finished:
             return StepResult()
         result, self._evaluation = self._evaluation.result(), None

@@ -101,6 +101,7 @@ class LearnerWorker:
                 self._finish()
                 return StepResult(finished=True)
             return StepResult(waiting=f"actor: env step {env_steps}")
+        self._mixer.refresh()
         batch = self._mixer.sample(self._config.batch_size, self._shares(env_steps), self._rng)
         if isinstance(batch, Waiting):
             return StepResult(waiting=str(batch))

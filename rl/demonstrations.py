@@ -1,0 +1,130 @@
+"""Demonstrations: episodes led by the scripted expert or by a person, written into a store as they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl.build import make_schema
+from rl.config import ConfigError, CorrectionKind, DemosConfig
+from rl.corrections import make_teleop
+from rl.evaluation import to_observation
+from rl.replay.journal import EndReason, EpisodeInfo, EpisodeOutcome
+from rl.replay.reader import StoreReader
+from rl.replay.writer import StoreWriter
+from robot.env import RobotEnv
+from robot.factory import make_expert
+from robot.interfaces import TeleopCommand
+from robot.sim.expert import ExpertNoise, ScriptedExpert
+from robot.types import ACTION_DIM, Label, Source, Transition
+from robot.wrappers import HumanIntervention
+
+DEMO_SEED = 50_000_000  # layouts of demonstrations: DEMO_SEED + 1000 * seed + attempt
+MAX_ATTEMPTS_PER_DEMO = 5
+
+
+class ExpertTeleop:
+    """The scripted expert as a correction device that is always engaged."""
+
+    def __init__(self, expert: ScriptedExpert) -> None:
+        self._expert = expert
+
+    def reset(self) -> None:
+        self._expert.reset()
+
+    def read(self) -> TeleopCommand:
+        action = self._expert.act().astype(np.float64)
+        return TeleopCommand(delta=action[:6], gripper=float(action[6]), engaged=True)
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One recorded attempt and how many demonstrations there are now."""
+
+    info: EpisodeInfo
+    demonstrations: int
+    wanted: int
+
+    def describe(self) -> str:
+        kept = "" if self.info.success else " (kept on disk, not learned from)"
+        return (
+            f"demonstration {self.demonstrations}/{self.wanted}: {self.info.num_transitions} steps, "
+            f"{self.info.outcome.reason.value}{kept}"
+        )
+
+
+def demonstration_env(env: RobotEnv, kind: CorrectionKind, noise: float, seed: int) -> gym.Env[Any, Any]:
+    """The environment led by the expert, or by a person who holds the dead-man."""
+    if kind in (CorrectionKind.NONE, CorrectionKind.SCRIPTED):
+        expert = make_expert(env, np.random.default_rng([seed, 1]), ExpertNoise(noise))
+        return HumanIntervention(env, ExpertTeleop(expert))
+    teleop = make_teleop(kind, env, seed)
+    assert teleop is not None
+    return HumanIntervention(env, teleop)
+
+
+def record_demonstrations(
+    path: Path,
+    env: RobotEnv,
+    config: DemosConfig,
+    kind: CorrectionKind,
+    *,
+    seed: int,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Attempt]:
+    """Record until the store in `path` holds `config.episodes` successes; yields after each attempt.
+
+    A failed attempt is journalled as discarded: it stays on disk and is never sampled. Resumes a store that holds
+    some already. Raises ConfigError where too many attempts fail.
+    """
+    led = demonstration_env(env, kind, config.noise, seed)
+    with StoreWriter(path, make_schema(env)) as writer:
+        have = sum(1 for info in StoreReader(path).episodes() if info.success and not info.discarded)
+        limit = writer.num_episodes + MAX_ATTEMPTS_PER_DEMO * config.episodes
+        while have < config.episodes and not stop():
+            if writer.num_episodes >= limit:
+                raise ConfigError(
+                    f"demos: only {have} of {config.episodes} demonstrations succeeded in {limit} attempts; "
+                    "lower demos.noise, or record by hand"
+                )
+            info = _attempt(writer, led, DEMO_SEED + 1000 * seed + writer.num_episodes, stop)
+            have += info.success and not info.discarded
+            yield Attempt(info, have, config.episodes)
+
+
+def _attempt(writer: StoreWriter, env: gym.Env[Any, Any], seed: int, stop: Callable[[], bool]) -> EpisodeInfo:
+    values, info = env.reset(seed=seed)
+    observation = to_observation(values, info)
+    writer.begin_episode(observation)
+    while not stop():
+        values, reward, terminated, truncated, info = env.step(np.zeros(ACTION_DIM, np.float32))
+        following = to_observation(values, info)
+        success = bool(info["success"])
+        writer.add(
+            Transition(
+                observation=observation,
+                action=info["action"],
+                requested_action=info["action"],  # a demonstration asks for what it does
+                reward=float(reward),
+                next_observation=following,
+                terminated=bool(terminated),
+                truncated=bool(truncated),
+                source=Source.DEMO,
+                intervened=True,
+                gripper_changed=bool(info["gripper_changed"]),
+                label=Label.SUCCESS if success else Label.UNKNOWN,
+            )
+        )
+        observation = following
+        if terminated or truncated:
+            if success and not info.get("discard"):
+                return writer.end_episode(EpisodeOutcome(EndReason.SUCCESS))
+            return writer.discard_episode("failed attempt")
+    return writer.discard_episode("recording stopped")

@@ -1,0 +1,63 @@
+"""`groundhog evaluate`: success rate of a published policy with its interval, deterministic, on fixed layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from rl import command
+from rl.agent.acting import ActingPolicy
+from rl.config import EvaluateConfig, load
+from rl.corrections import make_teleop
+from rl.evaluation import Evaluation
+from rl.runtime.run_dir import RunDir
+from robot.factory import make_robot_env
+from robot.wrappers import HumanIntervention
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return command.run("evaluate", argv, _evaluate)
+
+
+def _evaluate(overrides: list[str]) -> int:
+    request = load("evaluate", overrides)
+    assert isinstance(request, EvaluateConfig)
+    run = RunDir.open(Path(request.run))
+    config, console = run.config, Console()
+    weights = run.weights().load(request.version)
+    policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
+    policy.load_tensors(weights.tensors)
+    env = make_robot_env(config.robot, seed=config.seed)
+    try:
+        teleop = make_teleop(request.correction.kind, env, config.seed)
+        led = HumanIntervention(env, teleop) if teleop is not None else env
+        evaluation = Evaluation(led, policy, request.episodes)
+        with Progress(console=console, transient=True) as progress:
+            bar = progress.add_task("evaluating", total=request.episodes)
+            while not evaluation.finished:
+                evaluation.step()
+                progress.update(bar, completed=evaluation.completed)
+    finally:
+        env.close()
+    values = evaluation.result().as_metrics() | {
+        "policy_version": weights.version,
+        "updates": weights.updates,
+    }
+    out = Path(request.out) if request.out else run.path / "evaluations" / f"v{weights.version:06d}.json"
+    run.write_json(str(out.absolute()), values)
+    console.print(
+        f"policy version {weights.version}: success {values['eval/success']:.0%} of {request.episodes} "
+        f"(95% interval {values['eval/wilson_low']:.0%}-{values['eval/wilson_high']:.0%}), "
+        f"cycle {values['eval/cycle_steps']:.1f} steps, corrected {values['eval/correction_rate']:.1%}\n{out}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

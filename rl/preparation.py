@@ -1,0 +1,86 @@
+"""Before the first step of a run: demonstrations in place, sizes that agree, memory that suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rl.build import copy_episodes, make_schema, make_spec
+from rl.config import ConfigError, CorrectionKind, TrainConfig
+from rl.demonstrations import record_demonstrations
+from rl.replay import memory_plan
+from rl.replay.reader import StoreReader
+from rl.replay.writer import StoreWriter
+from rl.runtime.interrupt import InterruptFlag
+from rl.runtime.run_dir import RunDir
+from rl.workers.ports import ACTOR_DONE, ENV_STEPS, LEARNER_DONE, OPERATOR_STOP, TARGET_ENV_STEPS
+from robot.env import RobotEnv
+from robot.factory import make_robot_env
+
+
+def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> None:
+    """Make a new run ready, or check one that continues; nothing recorded is ever removed."""
+    env = make_robot_env(config.robot, seed=config.seed)
+    try:
+        with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start
+            recorded = real.num_transitions
+        _plan_memory(run, config, env, say)
+        if not (run.path / "spec.json").exists():
+            _demonstrations(run, config, env, say)
+            run.spec = make_spec(env, config.gripper)
+        elif make_spec(env, config.gripper).to_json() != run.spec.to_json():
+            raise ConfigError(
+                f"{run.path}: this run was started with other cameras, image sizes, proprio or gripper; "
+                "continue it without those overrides, or start a new run"
+            )
+    finally:
+        env.close()
+    demos = StoreReader(run.demo)
+    if demos.num_transitions == 0:
+        raise ConfigError(
+            f"{run.demo}: holds no demonstration; record some with `groundhog record`, or drop demos.path"
+        )
+    board = run.board()
+    for name in (ACTOR_DONE, OPERATOR_STOP):
+        board.set(name, 0)
+    board.set(LEARNER_DONE, 0)
+    board.set(TARGET_ENV_STEPS, config.actor.max_env_steps)
+    board.set(ENV_STEPS, recorded)
+    say(
+        f"{demos.num_episodes} demonstrations, {demos.num_transitions} transitions; {recorded} recorded by the actor"
+    )
+
+
+def _plan_memory(run: RunDir, config: TrainConfig, env: RobotEnv, say: Callable[[str], None]) -> None:
+    budget = int(config.runtime.memory_budget_gb * 1e9)
+    transitions = max(1, config.actor.max_env_steps)
+    say(str(memory_plan.plan(make_schema(env), transitions, budget, run.real)))
+
+
+def _demonstrations(run: RunDir, config: TrainConfig, env: RobotEnv, say: Callable[[str], None]) -> None:
+    if config.demos.path is not None:
+        source = Path(config.demos.path)
+        if not source.exists():
+            raise ConfigError(
+                f"demos.path={source}: no such directory; record with `groundhog record out={source}`"
+            )
+        with StoreWriter(run.demo, make_schema(env)) as writer:
+            if writer.num_episodes == 0:
+                say(f"copied {copy_episodes(source, writer)} demonstrations from {source}")
+        return
+    interrupted = InterruptFlag()
+    try:
+        for attempt in record_demonstrations(
+            run.demo,
+            env,
+            config.demos,
+            CorrectionKind.SCRIPTED,
+            seed=config.seed,
+            stop=lambda: interrupted.seen,
+        ):
+            if attempt.demonstrations % 5 == 0 or not attempt.info.success:
+                say(attempt.describe())
+    finally:
+        interrupted.restore()
+    if interrupted.seen:
+        raise KeyboardInterrupt

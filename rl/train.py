@@ -1,0 +1,61 @@
+"""`groundhog train`: demonstrations, then actor and learner until the last evaluation, then the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from rl import command
+from rl.config import RuntimeKind, TrainConfig, load_dict, to_object
+from rl.preparation import prepare
+from rl.report import write_report
+from rl.runtime.display import Display
+from rl.runtime.inline import run_inline
+from rl.runtime.local import Supervisor
+from rl.runtime.run_dir import RunDir
+from rl.runtime.wandb_log import WandbLog
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return command.run("train", argv, _train)
+
+
+def _train(overrides: list[str]) -> int:
+    console = Console()
+    run = _open(overrides)
+    config = run.config
+    console.print(f"run {run.path}", soft_wrap=True, highlight=False)
+    prepare(run, config, lambda text: console.print(text, soft_wrap=True, highlight=False))
+    wandb = WandbLog(run, config)
+    with Display(run, console, wandb) as display:
+        match config.runtime.kind:
+            case RuntimeKind.INLINE:
+                code = run_inline(run, display.tick)
+            case RuntimeKind.LOCAL:
+                code = Supervisor(run, config.runtime, display.say).run(display.tick)
+    wandb.close()
+    if code == 0 or run.real.exists():
+        write_report(run, config, console)
+    if code:
+        console.print(f"not finished; continue with: groundhog train resume={run.path}", soft_wrap=True)
+    return code
+
+
+def _open(overrides: list[str]) -> RunDir:
+    """The run to continue, or a new one."""
+    resume = [o for o in overrides if o.startswith("resume=")]
+    if resume:
+        others = tuple(o for o in overrides if o not in resume)
+        return RunDir.open(Path(resume[-1].partition("=")[2]), others)
+    composed = load_dict("train", overrides)
+    config = to_object(composed)
+    assert isinstance(config, TrainConfig)
+    name = config.name or f"{config.robot.task}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    return RunDir.create(Path(config.runs_dir) / name, composed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
