@@ -67,14 +67,20 @@ def recover(paths: StorePaths, schema: StoreSchema, count: RowCount) -> Recovere
     _check_files(paths, schema, trusted)
     tail = _Tail(paths, schema, trusted, len(episodes))
     tail.scan()
-    rebuilt = tail.close_episodes()
     torn_rows = max(0, count.value - tail.end)
+    if (row := tail.begins_behind(count.value)) is not None:
+        raise CorruptStoreError(
+            f"{paths.root}: row {tail.end} is damaged, and a whole episode begins behind it at row {row}; nothing was "
+            f"cut: restore segment {tail.end // schema.segment_rows:06d} from a copy, or record into a new store"
+        )
+    step_in_flight = torn_rows == 0 and tail.step_in_flight()
+    rebuilt = tail.close_episodes()
     report = RecoveryReport(
         kept_rows=tail.end,
         recovered_rows=tail.end - trusted,
         recovered_episodes=len(rebuilt),
         torn_rows=torn_rows,
-        torn_steps=1 if tail.remains and not torn_rows else 0,
+        torn_steps=int(step_in_flight),
         torn_journal_bytes=torn_journal_bytes,
     )
     count.publish(tail.end)  # before the journal: a reader never sees a line whose rows are not visible
@@ -105,7 +111,6 @@ class _Tail:
         self._next_episode = next_episode
         self._episodes: list[list[RawRow]] = []  # copies of the whole rows, episode by episode
         self._mapped: tuple[int, SegmentMap] | None = None
-        self.remains = False  # bytes of a row or transition that is not whole were found
 
     @property
     def end(self) -> int:
@@ -145,14 +150,35 @@ class _Tail:
         images = {view: frames[local] for view, frames in segment.images.items()}
         return raw if self._codec.observation_whole(raw, images) else None
 
+    def begins_behind(self, stop: int) -> int | None:
+        """The first whole row in [end, stop) that begins an episode later than those of the tail."""
+        newest = self._next_episode + len(self._episodes) - 1
+        for row in range(self.end, stop):
+            if (raw := self._whole_row(row)) is not None:
+                observation = raw.view(self._codec.dtype)["observation"][0]
+                if observation["step"] == 0 and observation["episode"] > newest:
+                    return row
+        return None
+
+    def step_in_flight(self) -> bool:
+        """A step was begun behind the tail and not finished."""
+        index, local = divmod(self.end, self._schema.segment_rows)
+        path = self._paths.segment(index) / ROWS_FILE
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            file.seek(local * self._codec.dtype.itemsize)
+            row = file.read(self._codec.dtype.itemsize)
+        dangling = self._episodes and self._episodes[-1][-1][self._codec.transition_offset :].any()
+        return bool(dangling) or any(row)
+
     def close_episodes(self) -> list[EpisodeInfo]:
-        """Mark each episode's end as truncated, wipe what lies behind the tail; returns the journal lines."""
+        """Mark each episode's end as truncated on disk; returns the journal lines."""
         infos: list[EpisodeInfo] = []
         first_row = self._start
         for number, rows in enumerate(self._episodes, self._next_episode):
             infos.append(self._close(number, first_row, rows))
             first_row += len(rows)
-        self._wipe_behind()
         self._sync()
         return infos
 
@@ -166,7 +192,6 @@ class _Tail:
                 float(step["reward"]), bool(step["terminated"]), bool(step["intervened"]), source
             )
         if rows[-1][offset:].any():  # a transition whose next observation never arrived
-            self.remains = True
             self._write(first_row + len(rows) - 1, offset, bytes(self._codec.dtype.itemsize - offset))
         if len(rows) > 1:
             last = rows[-2].view(self._codec.dtype)[0]
@@ -174,20 +199,6 @@ class _Tail:
                 half = self._codec.mark_truncated(rows[-2][offset:].tobytes(), int(last["observation_crc"]))
                 self._write(first_row + len(rows) - 2, offset, half)
         return tally.close(EpisodeOutcome(EndReason.RECOVERED))
-
-    def _wipe_behind(self) -> None:
-        """Zero the rows behind the tail, so that a later recovery cannot take them for new ones."""
-        index, local = divmod(self.end, self._schema.segment_rows)
-        while (path := self._paths.segment(index) / ROWS_FILE).is_file():
-            start = local * self._codec.dtype.itemsize
-            with path.open("r+b") as file:
-                file.seek(start)
-                behind = file.read()
-                if any(behind):
-                    self.remains = True
-                    file.seek(start)
-                    file.write(bytes(len(behind)))
-            index, local = index + 1, 0
 
     def _write(self, row: int, offset: int, data: bytes) -> None:
         index, local = divmod(row, self._schema.segment_rows)

@@ -154,6 +154,8 @@ class ClipSampler:
 
     def sample(self, n: int, length: int, rng: np.random.Generator) -> Clip:
         """`n` clips of `length` actions, padded behind the episode's end. Raises EmptyShareError as above."""
+        if n < 1:
+            raise ValueError(f"clips: expected >= 1 to draw, got {n}")
         clips = [gather_clips(reader, rows, length) for reader, rows in self._union.draw(n, rng)]
         return clips[0] if len(clips) == 1 else _concatenate(clips)
 
@@ -164,10 +166,7 @@ def gather_clips(reader: StoreReader, starts: Rows, length: int) -> Clip:
         raise ValueError(f"clip length: expected >= 1 actions, got {length}")
     rows = np.minimum(starts[:, None] + np.arange(length + 1), reader.num_rows - 1)
     episode = reader.records(rows.ravel())["observation"]["episode"].reshape(rows.shape)
-    last = (
-        starts + (episode == episode[:, :1]).sum(axis=1) - 1
-    )  # rows behind num_rows repeat it: still one episode
-    last = np.minimum(last, reader.num_rows - 1)
+    last = starts + (episode == episode[:, :1]).sum(axis=1) - 1
     rows = np.minimum(rows, last[:, None])
     valid = np.diff(rows, axis=1) > 0
     flat = rows.ravel()

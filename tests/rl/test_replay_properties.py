@@ -121,7 +121,7 @@ EPISODES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(episodes=EPISODES, segment_rows=st.integers(2, 7), seed=st.integers(0, 2**32 - 1))
 def test_sampled_transitions_are_exactly_the_real_ones(
     episodes: list[tuple[int, Ending, set[int]]], segment_rows: int, seed: int
@@ -147,7 +147,7 @@ def test_sampled_transitions_are_exactly_the_real_ones(
         recorder.writer.close()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(episodes=EPISODES)
 def test_journal_agrees_with_the_rows(episodes: list[tuple[int, Ending, set[int]]]) -> None:
     with tempfile.TemporaryDirectory() as root:

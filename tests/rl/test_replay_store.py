@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,11 @@ from rl.replay.errors import (
     StoreFullError,
     StoreLockedError,
 )
-from rl.replay.journal import EndReason, EpisodeOutcome
+from rl.replay.journal import EndReason, EpisodeOutcome, JournalReader
 from rl.replay.reader import StoreReader
 from rl.replay.rows import provenance_of
 from rl.replay.schema import StoreSchema
+from rl.replay.store import RowCount
 from rl.replay.writer import StoreWriter
 from robot.types import BadDataError, Label, Provenance, Source
 
@@ -327,6 +329,55 @@ def test_damaged_journal_line_in_the_middle_is_not_guessed_at(path: Path) -> Non
     for opening in (lambda: StoreReader(path), lambda: StoreWriter(path, schema())):
         with pytest.raises(CorruptStoreError, match=r"episode 0 is not readable .* restore it"):
             opening()
+
+
+def test_episode_behind_a_damaged_row_is_never_cut_off(path: Path) -> None:
+    with StoreWriter(path, schema()) as writer:
+        record(writer, 3)
+        record(writer, 6)
+    os.truncate(path / "journal.jsonl", 0)
+    flip_byte(path / "segments/000000/wrist.u8", -1)  # row 3, of episode 0
+    with pytest.raises(
+        CorruptStoreError, match="row 3 is damaged, and a whole episode begins behind it at row 4"
+    ):
+        StoreWriter(path, schema())
+    flip_byte(path / "segments/000000/wrist.u8", -1)
+    with StoreWriter(path, schema()) as writer:
+        assert (writer.recovery.recovered_episodes, writer.num_transitions) == (2, 9)
+
+
+def test_step_in_flight_is_reported_and_overwritten(path: Path, tmp_path: Path) -> None:
+    with StoreWriter(path, schema()) as writer:
+        writer.begin_episode(observation(0, 0))
+        writer.add(transition(0, 0))
+        writer.add(transition(0, 1))
+        shutil.copytree(path, tmp_path / "killed")
+    killed = tmp_path / "killed"
+    RowCount(killed / "count", writable=True).publish(2)  # killed before the last step was published ...
+    flip_byte(killed / "segments/000000/front.u8", 2 * 36)  # ... and before its image was written
+    with StoreWriter(killed, schema()) as writer:
+        report = writer.recovery
+        assert (report.kept_rows, report.torn_rows, report.torn_steps) == (2, 0, 1)
+        record(writer, 3)
+    reader = StoreReader(killed)
+    assert reader.verify_all() == 6
+    assert reader.episode(0).truncated.tolist() == [True]
+
+
+def test_reader_between_an_episode_and_the_next_does_not_join_them(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with StoreWriter(path, schema()) as writer:
+        reader = StoreReader(path)
+        record(writer, 2)
+        writer.begin_episode(observation(1, 0))
+        writer.add(transition(1, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(JournalReader, "read_new", lambda _: [])  # the line comes just after it looked
+            reader.refresh()
+        assert reader.valid_starts.tolist() == [0, 1, 3]
+        reader.refresh()
+        assert (reader.valid_starts.tolist(), reader.num_settled) == ([0, 1, 3], 2)
 
 
 def test_missing_schema_beside_data_is_not_overwritten(path: Path) -> None:
