@@ -532,10 +532,12 @@ def test_lag_of_a_slow_joint_is_a_fault() -> None:
     with pytest.raises(RobotFault, match=r"lag.*arm_joint2"):
         for _ in range(4):
             rig.step(action())
-    moving = Rig(follow=0.0)
-    moving.joints += pushed
-    for _ in range(10):
-        moving.step(action(), joint_velocities=np.full(6, 0.5))
+    # Moving, or standing still only now and then: it follows.
+    for speeds in ((0.5, 0.5), (0.0, 0.5)):
+        moving = Rig(follow=0.0)
+        moving.joints += pushed
+        for i in range(10):
+            moving.step(action(), joint_velocities=np.full(6, speeds[i % 2]))
 
 
 def test_reset_plan_respects_speed_and_acceleration_and_arrives() -> None:
