@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import seeding
 
 from robot.robot import Robot
@@ -49,8 +48,6 @@ class RobotEnv(gym.Env[dict[str, Any], Float32]):
         self._tick = self._due = 0.0
         self._steps = self._held = 0
         self._ready = False
-        # Observations are deterministic on a virtual clock; the time stamps in `info` never repeat.
-        self.spec = EnvSpec(id=f"groundhog/{robot.spec.name}-v0", nondeterministic=True)
         spaces: dict[str, gym.Space[Any]] = {
             "proprio": gym.spaces.Box(-np.inf, np.inf, (self.proprio_spec.dim,), np.float32)
         }

@@ -6,9 +6,11 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from math import sqrt
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from robot.clock import VirtualClock, WallClock
 from robot.env import RobotEnv
@@ -77,7 +79,13 @@ def make_robot_env(config: RobotConfig, *, seed: int = 0, faults: SimFaults | No
     """
     match config.kind:
         case RobotKind.SIM:
-            return _make_sim_env(config, seed, faults or SimFaults())
+            env = _make_sim_env(config, seed, faults or SimFaults())
+    env.spec = EnvSpec(
+        id=f"groundhog/{config.task}-v0",
+        entry_point=partial(make_robot_env, config, seed=seed),
+        nondeterministic=True,  # for the time stamps in `info`; on a virtual clock all else repeats
+    )
+    return env
 
 
 def make_expert(env: RobotEnv, rng: np.random.Generator, noise: ExpertNoise | None = None) -> ScriptedExpert:
@@ -109,7 +117,6 @@ def safety_config(spec: TaskSpec, control_period: float) -> SafetyConfig:
     The simulated servos take a target three centimetres inside an obstacle without harm; a real arm does not.
     """
     step = sqrt(3.0) * spec.action_scale.position  # of an action with all three entries at 1
-    leash_joint = 0.2
     return SafetyConfig(
         workspace_lower=spec.workspace_lower,
         workspace_upper=spec.workspace_upper,
@@ -120,9 +127,10 @@ def safety_config(spec: TaskSpec, control_period: float) -> SafetyConfig:
         max_joint_speed=2.0,
         max_joint_acceleration=4.0,
         leash_position=1.3 * step,
-        leash_joint=leash_joint,
+        leash_joint=0.2,
         control_period=control_period,
-        feedback=FeedbackLimits(lag=1.25 * leash_joint),
+        # Far above the leash: in a jam the strong joints push the weak ones back, and exploration jams often.
+        feedback=FeedbackLimits(lag=0.8),
     )
 
 

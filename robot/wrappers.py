@@ -17,12 +17,15 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
     `info["intervened"]` says so, `info["action"]` is what was executed, `info["requested_action"]` the wish
     of the policy. Events count in the very transition in which they are read: SUCCESS and FAILURE terminate
     it with reward 1 and 0; DISCARD and STOP truncate it and set `info["discard"]` or `info["stop"]`; on STOP
-    the arm is not moved.
+    the arm is not moved. A device that has been silent for longer than `max_age` [s] leads nothing.
     """
 
-    def __init__(self, env: gym.Env[dict[str, Any], Float32], teleop: TeleopSource) -> None:
+    def __init__(
+        self, env: gym.Env[dict[str, Any], Float32], teleop: TeleopSource, max_age: float = 0.2
+    ) -> None:
         super().__init__(env)
         self._teleop = teleop
+        self._max_age = max_age
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -37,14 +40,15 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         wish = np.array(action, dtype=np.float32)
         command = self._teleop.read()
         stop = TeleopEvent.STOP in command.events
+        intervened = command.engaged and command.age <= self._max_age and not stop
         led = wish
         if stop:
             led = np.zeros_like(wish)
-        elif command.engaged:
+        elif intervened:
             led = np.append(command.delta, command.gripper).astype(np.float32)
         values, reward, terminated, truncated, info = self.env.step(led)
         info["requested_action"] = wish
-        info["intervened"] = command.engaged and not stop
+        info["intervened"] = intervened
         if TeleopEvent.SUCCESS in command.events:
             reward, terminated, truncated = 1.0, True, False
         if TeleopEvent.FAILURE in command.events:  # of two verdicts in one step the careful one counts

@@ -34,16 +34,18 @@ class SimCameras:
         self._views = tuple(views)
         self._faults = faults or SimFaults()
         self._frames: dict[str, Frame] = {}
+        self._delivered: dict[str, Frame] = {}
         self._revision = -1
         self._canvas: _Canvas | None = None
 
     def frame(self, view: str) -> Frame:
         """The image of `view` at the present state of the world."""
-        if view in self._faults.stalled_views and view in self._frames:
-            return self._frames[view]
+        if view in self._faults.stalled_views and view in self._delivered:
+            return self._delivered[view]
         self._world.advance()
         if self._revision != self._world.revision:
             self._draw()
+        self._delivered[view] = self._frames[view]
         return self._frames[view]
 
     def close(self) -> None:
@@ -57,9 +59,10 @@ class SimCameras:
         if self._canvas is None:
             self._canvas = _Canvas(self._world.model, self._views, self.size)
         images = self._canvas.draw(self._world.data)
-        for view, image in zip(self._views, images, strict=True):
-            if view not in self._faults.stalled_views or view not in self._frames:
-                self._frames[view] = Frame(image, self._world.timestamp)
+        timestamp = self._world.timestamp
+        self._frames = {
+            view: Frame(image, timestamp) for view, image in zip(self._views, images, strict=True)
+        }
         self._revision = self._world.revision
 
 

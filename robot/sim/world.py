@@ -18,6 +18,13 @@ try:
 except (AttributeError, ImportError, RuntimeError) as error:  # its import loads OpenGL as MUJOCO_GL says
     raise no_opengl(error) from error
 
+# MuJoCo resets itself, with no more than a warning, where one of these quantities is not finite or huge.
+_DIVERGED = [
+    int(mujoco.mjtWarning.mjWARN_BADQPOS),
+    int(mujoco.mjtWarning.mjWARN_BADQVEL),
+    int(mujoco.mjtWarning.mjWARN_BADQACC),
+]
+
 
 @dataclass(frozen=True)
 class WorldConfig:
@@ -91,14 +98,13 @@ class SimWorld:
         if ticks > allowed:
             self._epoch += (ticks - allowed) * period
             ticks = allowed
-        before = self.data.time
         for _ in range(ticks):
             if self._ramp_tick < self._ramp_ticks:
                 self._ramp_tick += 1
                 fraction = self._ramp_tick / self._ramp_ticks
                 self.data.ctrl[:6] = self._ramp_start + fraction * (self._ramp_goal - self._ramp_start)
             mujoco.mj_step(self.model, self.data, self._substeps)
-        if self.data.time < before + (ticks - 0.5) * period:  # MuJoCo resets itself where a number explodes
+        if self.data.warning.number[_DIVERGED].any():
             raise DeviceError(
                 "simulated arm: the physics diverged; shorten SceneConfig.timestep or look for bodies that "
                 "overlap at the start of the episode"

@@ -25,7 +25,7 @@ _OBJECTS = f"""
   <geom class="fixture" type="box" size=".05 .085 .06" pos="0 0 .065" rgba=".93 .92 .88 1"/>
   <geom class="paint" type="box" size=".035 .06 .002" pos=".005 0 .125" rgba=".2 .2 .2 1"/>
   <geom class="paint" type="box" size=".001 .026 .03" pos="-.05 0 .081" rgba=".05 .25 .95 1"/>
-  <body name="lever" pos="{LEVER_X} 0 {LEVER_TOP}">
+  <body name="lever" pos="{LEVER_X} 0 {LEVER_TOP}" gravcomp="1">
     <joint name="lever" type="slide" axis="0 0 -1" range="0 {TRAVEL}" stiffness="40" damping="3"
       frictionloss="1" armature=".05" solreflimit=".01 1" solimplimit=".99 .999 .001"/>
     <geom class="fixture" type="box" size=".024 .03 .006" mass=".05" rgba="1 .35 .02 1"/>

@@ -1,0 +1,131 @@
+"""What every Arm must do. A new driver joins with a case here; real devices run under `-m hardware`."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from robot.clock import VirtualClock
+from robot.factory import make_task
+from robot.interfaces import Arm, DeviceError
+from robot.sim.arm import SimArm
+from robot.sim.scene import build_scene
+from robot.sim.world import SimWorld
+
+
+@dataclass
+class Case:
+    arm: Arm
+    clock: VirtualClock
+
+
+def sim_case() -> Case:
+    task, clock = make_task("press"), VirtualClock(start=50.0)
+    world = SimWorld(build_scene(task.objects(), task.scene), clock)
+    world.place_arm(task.spec.reset_joints, 0.0)
+    return Case(SimArm(world), clock)
+
+
+@pytest.fixture(params=[pytest.param(sim_case, id="sim")])
+def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+    make: Callable[[], Case] = request.param
+    made = make()
+    made.arm.connect()
+    yield made
+    made.arm.close()
+
+
+def test_state_has_its_shapes_units_and_time(case: Case) -> None:
+    assert case.arm.joint_limits.shape == (6, 2)
+    assert (case.arm.joint_limits[:, 0] < case.arm.joint_limits[:, 1]).all()
+    case.clock.advance(0.1)
+    state = case.arm.state()
+    for value in (state.joint_positions, state.joint_velocities, state.joint_efforts):
+        assert value.shape == (6,) and np.isfinite(value).all()
+    assert (case.arm.joint_limits[:, 0] <= state.joint_positions).all()
+    assert (state.joint_positions <= case.arm.joint_limits[:, 1]).all()
+    assert 0.0 <= state.gripper_opening <= 1.0
+    assert 0.0 <= case.clock.now() - state.timestamp < 0.02
+
+
+def test_a_state_is_a_snapshot(case: Case) -> None:
+    before = case.arm.state()
+    kept = before.joint_positions.copy()
+    case.arm.send_joints(kept + 0.1, 0.1)
+    case.clock.advance(0.3)
+    assert np.abs(case.arm.state().joint_positions - kept).max() > 0.05
+    np.testing.assert_array_equal(before.joint_positions, kept)
+
+
+def test_joints_arrive_in_about_the_duration_and_on_a_straight_line(case: Case) -> None:
+    start = case.arm.state().joint_positions
+    goal = start + np.array([0.1, -0.05, 0.05, 0.1, -0.1, 0.1])
+    case.arm.send_joints(goal, 0.5)
+    case.clock.advance(0.25)
+    np.testing.assert_allclose(case.arm.state().joint_positions, (start + goal) / 2, atol=0.02)
+    case.clock.advance(0.35)
+    np.testing.assert_allclose(case.arm.state().joint_positions, goal, atol=5e-3)
+
+
+def test_a_new_target_replaces_the_old_one(case: Case) -> None:
+    start = case.arm.state().joint_positions
+    case.arm.send_joints(start + 0.3, 1.0)
+    case.clock.advance(0.1)
+    case.arm.send_joints(start, 0.1)
+    case.clock.advance(0.5)
+    np.testing.assert_allclose(case.arm.state().joint_positions, start, atol=5e-3)
+
+
+def test_sent_joints_may_be_reused_by_the_caller(case: Case) -> None:
+    goal = case.arm.state().joint_positions + 0.05
+    sent = goal.copy()
+    case.arm.send_joints(sent, 0.1)
+    sent += 1.0
+    case.clock.advance(0.4)
+    np.testing.assert_allclose(case.arm.state().joint_positions, goal, atol=5e-3)
+
+
+@pytest.mark.parametrize("opening", [1.0, 0.5, 0.0])
+def test_gripper_goes_where_it_is_sent(case: Case, opening: float) -> None:
+    case.arm.send_gripper(opening)
+    case.clock.advance(2.0)
+    assert case.arm.state().gripper_opening == pytest.approx(opening, abs=0.05)
+
+
+def test_hold_stops_a_motion_and_may_be_repeated(case: Case) -> None:
+    case.arm.send_joints(case.arm.state().joint_positions + 0.5, 0.5)
+    case.clock.advance(0.2)
+    case.arm.hold()
+    stopped = case.arm.state().joint_positions
+    case.arm.hold()
+    case.clock.advance(1.0)
+    state = case.arm.state()
+    assert np.abs(state.joint_positions - stopped).max() < 0.05
+    assert np.abs(state.joint_velocities).max() < 0.01
+
+
+@pytest.mark.parametrize("joints", [np.full(6, np.nan), np.zeros(5)])
+def test_unusable_joints_are_refused_and_move_nothing(case: Case, joints: np.ndarray) -> None:
+    before = case.arm.state().joint_positions
+    with pytest.raises(DeviceError, match="six finite"):
+        case.arm.send_joints(joints, 0.1)
+    case.clock.advance(0.5)
+    np.testing.assert_allclose(case.arm.state().joint_positions, before, atol=1e-3)
+
+
+def test_unusable_opening_is_refused(case: Case) -> None:
+    with pytest.raises(DeviceError, match=r"\[0, 1\]"):
+        case.arm.send_gripper(float("nan"))
+
+
+def test_close_holds_releases_and_may_be_repeated(case: Case) -> None:
+    start = case.arm.state().joint_positions
+    case.arm.send_joints(start + 0.5, 0.5)
+    case.arm.close()
+    case.arm.close()
+    with pytest.raises(DeviceError, match="connect"):
+        case.arm.send_joints(start, 0.1)
+    case.clock.advance(1.0)
+    case.arm.connect()
+    np.testing.assert_allclose(case.arm.state().joint_positions, start, atol=0.02)
