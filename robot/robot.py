@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
 
 from robot.geometry import DeltaFrame, Pose, delta_between, matrix_to_rotvec
-from robot.interfaces import Arm, ArmState, Camera, Clock, Frame, RobotFault
+from robot.interfaces import Arm, ArmState, Camera, Clock, DeviceError, Frame, RobotFault
 from robot.kinematics import Kinematics
 from robot.safety import GovernedCommand, GovernorState, SafetyGovernor
 from robot.tasks import GripperMode, TaskSpec, concatenate
@@ -82,22 +83,25 @@ class Robot:
         self.close()
 
     def connect(self) -> None:
-        """Open the arm and the cameras; raises DeviceError."""
-        self._arm.connect()
-        for camera in self.cameras:
-            camera.connect()
+        """Open the arm and the cameras; raises DeviceError, with everything released again."""
+        try:
+            self._arm.connect()
+            for camera in self.cameras:
+                camera.connect()
+        except DeviceError:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Hold the arm, lock the governor, release the devices."""
-        try:
-            self._governor.lock()
-            self._arm.close()
-        finally:
+        """Lock the governor, hold the arm, release the devices, each of them even if another fails."""
+        self._governor.lock()
+        with ExitStack() as stack:  # last in, first out: the arm before the cameras
             for camera in self.cameras:
-                camera.close()
+                stack.callback(camera.close)
+            stack.callback(self._arm.close)
 
     def hold(self) -> None:
-        """Stop where the arm is measured to be; the next command moves on from there."""
+        """Stop where the arm is measured to be. The governor keeps its target, which its leash keeps near."""
         self._arm.hold()
 
     def allow_motion(self) -> None:

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from robot.clock import VirtualClock
 from robot.env import RobotEnv
 from robot.factory import ClockKind, ObsKind, RobotConfig, make_expert, make_robot_env
-from robot.interfaces import RobotFault
+from robot.interfaces import DeviceError, RobotFault
 from robot.sim.arm import SimFaults
 from robot.sim.expert import ExpertNoise
 
@@ -292,6 +292,25 @@ def test_leaving_the_robot_always_holds_it() -> None:
         env.robot._governor.command(
             np.zeros(7), env.robot.spec.action_scale, env.robot._arm.state, env.robot.clock.now()
         )
+
+
+def test_a_failed_connection_releases_what_was_open() -> None:
+    env = make_robot_env(PIXELS)
+
+    def fail() -> None:
+        raise DeviceError("no such camera")
+
+    closed = []
+    broken, other = env.robot.cameras
+    broken.connect = fail  # type: ignore[method-assign]
+    broken.close = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    close = other.close
+    other.close = lambda: closed.append(close())  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError), env.robot:
+        pass
+    assert closed == [None]
+    with pytest.raises(DeviceError, match="not connected"):
+        env.robot._arm.state()
 
 
 def test_a_robot_that_nobody_allowed_to_move_does_not() -> None:
