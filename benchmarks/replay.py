@@ -1,4 +1,4 @@
-"""Speed and safety of the replay store: sampling from the page cache, appending, size, and a writer killed in mid-episode.
+"""Speed and safety of the replay store: sampling from the page cache, appending, size, and killed writers.
 
     python -m benchmarks.replay
 
@@ -9,6 +9,7 @@ each episode's end. Medians with min and max over repeats; CPU time beside wall 
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -55,7 +56,7 @@ class Episodes:
         action = np.zeros(ACTION_DIM, np.float32)
         steps = [
             Transition(now, action, action, 0.0, after, terminated=False, truncated=after is observations[-1])
-            for now, after in zip(observations, observations[1:], strict=False)
+            for now, after in itertools.pairwise(observations)
         ]
         start = time.perf_counter()
         self._writer.begin_episode(observations[0])

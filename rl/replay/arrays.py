@@ -1,4 +1,7 @@
-"""Preallocated batches: allocate once, fill slice by slice, so that sampling copies each byte only once."""
+"""Preallocated batches: allocate once, fill slice by slice.
+
+Fresh arrays cost more than the copies into them (page faults), so a learner samples into the same batch each time.
+"""
 
 from __future__ import annotations
 
