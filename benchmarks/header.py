@@ -33,7 +33,7 @@ def header(name: str, command: str, packages: Sequence[str]) -> dict[str, Any]:
             "processor": _processor(),
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
             "accelerator": _accelerator(),
-            "load_1min": round(os.getloadavg()[0], 2),
+            "load": round(os.getloadavg()[0], 2),
         },
         "versions": {
             "python": platform.python_version(),
