@@ -234,8 +234,8 @@ def _structured(schema: type[Any]) -> DictConfig:
     def thaw(node: Any) -> None:
         if isinstance(node, DictConfig | ListConfig):
             OmegaConf.set_readonly(node, None)
-            names = node.keys() if isinstance(node, DictConfig) else range(len(node))
-            for name in names:
+        if isinstance(node, DictConfig):
+            for name in node:
                 thaw(node._get_node(name))
 
     config = OmegaConf.structured(schema)

@@ -1,6 +1,9 @@
-"""Correction devices by name: the scripted corrector of the simulated arm, the keyboard, the gamepad."""
+"""Correction devices by name (scripted, keyboard, gamepad), and the window in which a person sees the robot."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -8,15 +11,19 @@ from rl.config import CorrectionKind
 from robot.env import RobotEnv
 from robot.factory import make_corrector
 from robot.interfaces import TeleopSource
+from robot.types import Observation
+
+OnStep = Callable[[Observation, dict[str, Any]], None]
+BY_HAND = (CorrectionKind.KEYBOARD, CorrectionKind.GAMEPAD)
 
 
-def make_teleop(kind: CorrectionKind, env: RobotEnv, seed: int) -> TeleopSource | None:
-    """The device of this kind, None for NONE; raises DeviceError where it is not there."""
+def make_teleop(kind: CorrectionKind, env: RobotEnv, rng: np.random.Generator) -> TeleopSource | None:
+    """The device of this kind, None for NONE; raises DeviceError where it is not there. `rng` drives a scripted one."""
     match kind:
         case CorrectionKind.NONE:
             return None
         case CorrectionKind.SCRIPTED:
-            return make_corrector(env, np.random.default_rng([seed, 2]))
+            return make_corrector(env, rng)
         case CorrectionKind.KEYBOARD:
             from robot.teleop.keyboard import KeyboardTeleop
 
@@ -25,3 +32,27 @@ def make_teleop(kind: CorrectionKind, env: RobotEnv, seed: int) -> TeleopSource 
             from robot.teleop.gamepad import GamepadTeleop
 
             return GamepadTeleop(env.robot.clock)
+
+
+def make_window(kind: CorrectionKind) -> OnStep:
+    """Shows each step to a person who corrects by hand: the views, who is in charge, the counters."""
+    if kind not in BY_HAND:
+        return lambda _observation, _info: None
+    from robot.teleop.viewer import Viewer
+
+    viewer = Viewer()
+    counts = {"step": 0, "episode": 0, "successes": 0}
+
+    def show(observation: Observation, info: dict[str, Any]) -> None:
+        begins = "action" not in info  # the info of a reset
+        counts["episode"] += begins
+        counts["step"] = 0 if begins else counts["step"] + 1
+        counts["successes"] += bool(info.get("success"))
+        viewer.show(
+            observation.images,
+            intervened=bool(info.get("intervened")),
+            success=info.get("success"),
+            **counts,
+        )
+
+    return show

@@ -12,7 +12,7 @@ import numpy as np
 
 from rl.build import make_schema
 from rl.config import ConfigError, CorrectionKind, DemosConfig
-from rl.corrections import make_teleop
+from rl.corrections import OnStep, make_teleop, make_window
 from rl.evaluation import to_observation
 from rl.replay.journal import EndReason, EpisodeInfo, EpisodeOutcome
 from rl.replay.reader import StoreReader
@@ -65,7 +65,7 @@ def demonstration_env(env: RobotEnv, kind: CorrectionKind, noise: float, seed: i
     if kind in (CorrectionKind.NONE, CorrectionKind.SCRIPTED):
         expert = make_expert(env, np.random.default_rng([seed, 1]), ExpertNoise(noise))
         return HumanIntervention(env, ExpertTeleop(expert))
-    teleop = make_teleop(kind, env, seed)
+    teleop = make_teleop(kind, env, np.random.default_rng([seed, 1]))
     assert teleop is not None
     return HumanIntervention(env, teleop)
 
@@ -84,7 +84,7 @@ def record_demonstrations(
     A failed attempt is journalled as discarded: it stays on disk and is never sampled. Resumes a store that holds
     some already. Raises ConfigError where too many attempts fail.
     """
-    led = demonstration_env(env, kind, config.noise, seed)
+    led, show = demonstration_env(env, kind, config.noise, seed), make_window(kind)
     with StoreWriter(path, make_schema(env)) as writer:
         have = sum(1 for info in StoreReader(path).episodes() if info.success and not info.discarded)
         limit = writer.num_episodes + MAX_ATTEMPTS_PER_DEMO * config.episodes
@@ -94,14 +94,17 @@ def record_demonstrations(
                     f"demos: only {have} of {config.episodes} demonstrations succeeded in {limit} attempts; "
                     "lower demos.noise, or record by hand"
                 )
-            info = _attempt(writer, led, DEMO_SEED + 1000 * seed + writer.num_episodes, stop)
+            info = _attempt(writer, led, DEMO_SEED + 1000 * seed + writer.num_episodes, stop, show)
             have += info.success and not info.discarded
             yield Attempt(info, have, config.episodes)
 
 
-def _attempt(writer: StoreWriter, env: gym.Env[Any, Any], seed: int, stop: Callable[[], bool]) -> EpisodeInfo:
+def _attempt(
+    writer: StoreWriter, env: gym.Env[Any, Any], seed: int, stop: Callable[[], bool], show: OnStep
+) -> EpisodeInfo:
     values, info = env.reset(seed=seed)
     observation = to_observation(values, info)
+    show(observation, info)
     writer.begin_episode(observation)
     while not stop():
         values, reward, terminated, truncated, info = env.step(np.zeros(ACTION_DIM, np.float32))
@@ -123,6 +126,7 @@ def _attempt(writer: StoreWriter, env: gym.Env[Any, Any], seed: int, stop: Calla
             )
         )
         observation = following
+        show(observation, info)
         if terminated or truncated:
             if success and not info.get("discard"):
                 return writer.end_episode(EpisodeOutcome(EndReason.SUCCESS))

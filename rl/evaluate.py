@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import Progress
@@ -33,7 +34,7 @@ def _evaluate(overrides: list[str]) -> int:
     policy.load_tensors(weights.tensors)
     env = make_robot_env(config.robot, seed=config.seed)
     try:
-        teleop = make_teleop(request.correction.kind, env, config.seed)
+        teleop = make_teleop(request.correction.kind, env, np.random.default_rng([config.seed, 4]))
         led = HumanIntervention(env, teleop) if teleop is not None else env
         evaluation = Evaluation(led, policy, request.episodes)
         with Progress(console=console, transient=True) as progress:

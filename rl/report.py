@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from typing import Any
 
-import numpy as np
 from rich.console import Console
+from safetensors.numpy import load_file
 
 from rl.config import TrainConfig
 from rl.runtime.assemble import FILM, FRAMES
@@ -31,8 +31,7 @@ def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
     run.write_json("summary.json", summary)
     frames: dict[str, Any] = {}
     if (run.path / FRAMES).exists():
-        with np.load(run.path / FRAMES) as stored:
-            frames = {view: list(stored[view]) for view in stored.files}
+        frames = {view: list(stack) for view, stack in load_file(run.path / FRAMES).items()}
     picture = draw(
         run.path / "summary.png",
         f"{config.robot.task}, seed {config.seed}",

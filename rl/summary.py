@@ -16,7 +16,7 @@ from rl.replay.reader import StoreReader
 from robot.types import Episode, Image
 
 matplotlib.use("Agg")  # files only: works without a display
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 Records = list[dict[str, Any]]
 

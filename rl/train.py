@@ -11,7 +11,6 @@ from rich.console import Console
 from rl import command
 from rl.config import RuntimeKind, TrainConfig, load_dict, to_object
 from rl.preparation import prepare
-from rl.report import write_report
 from rl.runtime.display import Display
 from rl.runtime.inline import run_inline
 from rl.runtime.local import Supervisor
@@ -38,6 +37,8 @@ def _train(overrides: list[str]) -> int:
                 code = Supervisor(run, config.runtime, display.say).run(display.tick)
     wandb.close()
     if code == 0 or run.real.exists():
+        from rl.report import write_report  # matplotlib, which the worker processes need not load
+
         write_report(run, config, console)
     if code:
         console.print(f"not finished; continue with: groundhog train resume={run.path}", soft_wrap=True)

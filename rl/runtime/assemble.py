@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+from safetensors.numpy import save_file
 
 from rl import checkpoint
 from rl.agent.acting import ActingPolicy
 from rl.agent.sac import SACAgent
 from rl.build import make_mixer, make_schema
-from rl.config import CorrectionKind, TrainConfig
-from rl.corrections import make_teleop
+from rl.corrections import make_teleop, make_window
 from rl.pictures import save_film
 from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
 from rl.workers.actor import ActorWorker
 from rl.workers.learner import DEMO, ONLINE, LearnerWorker
 from rl.workers.ports import ENV_STEPS, StepResult, Worker
-from robot.env import RobotEnv
 from robot.factory import make_robot_env
-from robot.interfaces import TeleopSource
-from robot.types import Image, Observation
+from robot.types import Image
 from robot.wrappers import HumanIntervention
 
 TRAIN_SEED = 2_000_000  # layouts of training: TRAIN_SEED + 1_000_000 * seed + episode
 FILM = "videos/final.mp4"
-FRAMES = "videos/final.npz"  # the same frames as the policy saw them, uint8
+FRAMES = "videos/final.safetensors"  # the same frames as the policy saw them, uint8
 ACTOR_STATE = "actor.json"
 
 
@@ -45,8 +43,8 @@ class ActorProcess:
         result = self._worker.step()
         if result.finished and self._film:
             save_film(self._run.path / FILM, self._film)
-            np.savez(
-                self._run.path / FRAMES, **{view: np.stack(frames) for view, frames in self._film.items()}
+            save_file(
+                {view: np.stack(frames) for view, frames in self._film.items()}, self._run.path / FRAMES
             )
             self._film.clear()
         return result
@@ -90,12 +88,21 @@ def make_actor(run: RunDir) -> Worker:
     """The actor of a run; a store left by a killed one is recovered, its random generators continue."""
     config, board = run.config, run.board()
     env = make_robot_env(config.robot, seed=config.seed)
-    teleop = make_teleop(config.correction.kind, env, config.seed)
+    rng = np.random.default_rng([config.seed, 2])
+    teleop = make_teleop(config.correction.kind, env, rng)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
     writer = StoreWriter(run.real, make_schema(env))
     board.set(ENV_STEPS, writer.num_transitions)
-    generators = _Generators(policy, teleop)
+    generators = _Generators(policy, rng)
     film: dict[str, list[Image]] = {}
+
+    def save_state(state: dict[str, Any]) -> None:
+        run.write_json(ACTOR_STATE, {"worker": state, **generators.state()})
+
+    def keep_frame(images: dict[str, Image]) -> None:
+        for view, image in images.items():
+            film.setdefault(view, []).append(image)
+
     worker = ActorWorker(
         HumanIntervention(env, teleop) if teleop is not None else env,
         env,
@@ -108,11 +115,9 @@ def make_actor(run: RunDir) -> Worker:
         warm_updates=config.learner.all_warm_updates,
         first_seed=TRAIN_SEED + 1_000_000 * config.seed + writer.num_episodes,
         hold=env.robot.hold,
-        save_state=lambda state: (
-            run.write_json(ACTOR_STATE, {"worker": state, **generators.state()}) and None
-        ),
-        on_step=_make_viewer(config, env),
-        on_final_frame=lambda images: [film.setdefault(v, []).append(i) for v, i in images.items()] and None,
+        save_state=save_state,
+        on_step=make_window(config.correction.kind),
+        on_final_frame=keep_frame,
     )
     saved = run.read_json(ACTOR_STATE)
     if saved is not None:
@@ -122,31 +127,17 @@ def make_actor(run: RunDir) -> Worker:
 
 
 class _Generators:
-    """The random generators of an actor process, as JSON."""
+    """The random generators of an actor process, as JSON: the policy's noise and the scripted corrector's choices."""
 
-    def __init__(self, policy: ActingPolicy, teleop: TeleopSource | None) -> None:
-        self._policy = policy
-        self._corrector: np.random.Generator | None = getattr(teleop, "rng", None)
+    def __init__(self, policy: ActingPolicy, corrector: np.random.Generator) -> None:
+        self._policy, self._corrector = policy, corrector
 
     def state(self) -> dict[str, Any]:
-        corrector = self._corrector.bit_generator.state if self._corrector is not None else None
-        return {"policy_rng": self._policy.generator.get_state().tolist(), "corrector_rng": corrector}
+        return {
+            "policy_rng": self._policy.generator.get_state().tolist(),
+            "corrector_rng": self._corrector.bit_generator.state,
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._policy.generator.set_state(torch.tensor(state["policy_rng"], dtype=torch.uint8))
-        if self._corrector is not None and state["corrector_rng"] is not None:
-            self._corrector.bit_generator.state = state["corrector_rng"]
-
-
-def _make_viewer(config: TrainConfig, env: RobotEnv) -> Callable[[Observation, dict[str, Any]], None]:
-    """A window that shows the views and who is in charge, for a person with a keyboard or a gamepad."""
-    if config.correction.kind not in (CorrectionKind.KEYBOARD, CorrectionKind.GAMEPAD):
-        return lambda _observation, _info: None
-    from robot.teleop.viewer import Viewer
-
-    viewer = Viewer()
-
-    def show(observation: Observation, info: dict[str, Any]) -> None:
-        viewer.show(observation.images, intervened=bool(info.get("intervened")), success=info.get("success"))
-
-    return show
+        self._corrector.bit_generator.state = state["corrector_rng"]

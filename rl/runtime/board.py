@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class Board:
         dtype = np.dtype(
             [
                 *((name, "<i8") for name in COUNTERS),
+                *((f"{w}_pid", "<i8") for w in WORKERS),
                 *((f"{w}_heartbeat", "<f8") for w in WORKERS),
                 *((f"{w}_status", f"S{STATUS_BYTES}") for w in WORKERS),
             ]
@@ -51,7 +53,12 @@ class Board:
     def beat(self, worker: str, status: str) -> None:
         """Say that `worker` is alive and what it does or waits for."""
         self._record[f"{worker}_status"][0] = status.encode()[:STATUS_BYTES]
+        self._record[f"{worker}_pid"][0] = os.getpid()
         self._record[f"{worker}_heartbeat"][0] = self._now()
+
+    def pid(self, worker: str) -> int:
+        """Process in which the worker runs, 0 before its first heartbeat."""
+        return int(self._record[f"{worker}_pid"][0])
 
     def status(self, worker: str) -> str:
         """The worker's last status line."""
@@ -65,3 +72,4 @@ class Board:
     def forget(self, worker: str) -> None:
         """A worker is about to (re)start: its old heartbeat no longer counts."""
         self._record[f"{worker}_heartbeat"][0] = 0.0
+        self._record[f"{worker}_pid"][0] = 0

@@ -162,7 +162,7 @@ class ActorWorker:
         return self._pacing.actor_ahead(env_steps, self._counters.get(UPDATES), self._warm_updates)
 
     def _apply_newest(self) -> bool:
-        """Take over the newest published policy, whole, between two steps; an evaluation keeps the one it began with."""
+        """Take over the newest policy, whole, between two steps; an evaluation keeps the one it began with."""
         if self._evaluation is not None:
             return True
         newest = self._weights.latest_version()
