@@ -1,6 +1,7 @@
 """RobotEnv and Robot: the Gymnasium contract, ends of episodes, the clock, faults, and that the arm always holds."""
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from robot.factory import ClockKind, ObsKind, RobotConfig, make_expert, make_rob
 from robot.interfaces import DeviceError, RobotFault
 from robot.sim.arm import SimFaults
 from robot.sim.expert import ExpertNoise
+from robot.tasks import GripperMode
 
 STATE = RobotConfig(obs=ObsKind.STATE)
 PIXELS = RobotConfig(image_px=32)
@@ -124,6 +126,21 @@ def test_info_tells_what_was_executed() -> None:
     assert info["action"].dtype == np.float32 and info["action"][6] == 0.0  # a fixed gripper is left alone
     assert not info["gripper_changed"] and not info["intervened"] and not info["overrun"]
     assert info["period"] == 0.1
+
+
+def test_a_binary_gripper_changes_once_per_command() -> None:
+    env = make_robot_env(STATE)
+    env.robot.spec = replace(env.robot.spec, gripper_mode=GripperMode.BINARY)
+    env.reset(seed=0)
+    changes, executed = [], []
+    for wish in (0.2, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, -1.0):
+        values, *_, info = env.step(np.array([0, 0, 0, 0, 0, 0, wish], np.float32))
+        changes.append(info["gripper_changed"])
+        executed.append(info["action"][6])
+    assert changes == [False, True] + [False] * 5 + [True]
+    assert executed == [0.0] + [1.0] * 6 + [-1.0]
+    assert named(env, values)["gripper_command"] == -1.0
+    assert named(env, values)["gripper_opening"] > 0.3  # on its way back
 
 
 @pytest.mark.parametrize("action", [np.full(7, np.nan), np.zeros(6), np.array([0, 0, np.inf, 0, 0, 0, 0])])
