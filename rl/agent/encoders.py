@@ -14,6 +14,10 @@ from rl.agent.backbones import FrozenTrunk, lpips_alexnet_trunk, torchvision_tru
 from rl.agent.features import ProprioFeatures
 from rl.agent.spec import AgentSpec
 
+# Images per block of a pass on the CPU. The allocator returns the pages of larger activations to the system after
+# each update; faulting them in again would cost a wide trunk up to a quarter of its time.
+CPU_BLOCK = 32
+
 
 class EncoderKind(Enum):
     """Where the image trunk comes from."""
@@ -84,6 +88,10 @@ class ScratchTrunk(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, images: Tensor) -> Tensor:
+        block = CPU_BLOCK if images.device.type == "cpu" else len(images)
+        return torch.cat([self._block(part) for part in torch.split(images, block)])
+
+    def _block(self, images: Tensor) -> Tensor:
         # (N, H, W, 3) seen as (N, 3, H, W) already is channels-last: the conversion is the only copy.
         pixels = images.permute(0, 3, 1, 2).to(torch.float32).mul_(1.0 / 255.0).sub_(0.5)
         maps: Tensor = self.layers(pixels)

@@ -140,17 +140,16 @@ def test_weight_scales_a_sample_and_zero_removes_it() -> None:
     assert full["learner/critic_loss"] > 100 * kept["learner/critic_loss"]
 
 
-def test_critic_trains_the_encoder_and_the_policy_does_not() -> None:
-    agent = make_agent(policy_every=1, grad_clip=None)
-    before = [p.clone() for p in agent.acting.encoder.parameters()]
-    agent._improve_policy(
-        agent._staging.step(make_batch()),
-        torch.randn(8, agent.acting.encoder.out_dim, requires_grad=True).detach(),
-    )
-    assert all(torch.equal(p, q) for p, q in zip(before, agent.acting.encoder.parameters(), strict=True))
-    agent.update_critics_only(make_batch())
-    moved = [not torch.equal(p, q) for p, q in zip(before, agent.acting.encoder.parameters(), strict=True)]
-    assert all(moved)
+def test_critic_trains_the_encoder_and_the_policy_step_moves_neither() -> None:
+    with_policy, critics_only = make_agent(policy_every=1), make_agent(policy_every=1)
+    before = [p.clone() for p in with_policy.acting.encoder.parameters()]
+    with_policy.update(make_batch())
+    critics_only.update_critics_only(make_batch())
+    for part in (lambda agent: agent.acting.encoder, lambda agent: agent.critic):
+        pairs = zip(part(with_policy).parameters(), part(critics_only).parameters(), strict=True)
+        assert all(torch.equal(one, other) for one, other in pairs)
+    after = with_policy.acting.encoder.parameters()
+    assert not any(torch.equal(p, q) for p, q in zip(before, after, strict=True))
 
 
 def test_policy_and_temperature_move_every_nth_update_only() -> None:
