@@ -140,7 +140,7 @@ def test_a_binary_gripper_changes_once_per_command() -> None:
     assert changes == [False, True] + [False] * 5 + [True]
     assert executed == [0.0] + [1.0] * 6 + [-1.0]
     assert named(env, values)["gripper_command"] == -1.0
-    assert named(env, values)["gripper_opening"] > 0.3  # on its way back
+    assert 0.02 < named(env, values)["gripper_opening"] < 0.9  # on its way back
 
 
 @pytest.mark.parametrize("action", [np.full(7, np.nan), np.zeros(6), np.array([0, 0, np.inf, 0, 0, 0, 0])])
