@@ -226,10 +226,6 @@ def main() -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         command = [str(arguments.lerobot_python), "-m", "benchmarks.learner_vs_lerobot", *sys.argv[1:]]
         os.execve(arguments.lerobot_python, command, environment)
-            arguments.lerobot_python,
-            [str(arguments.lerobot_python), "-m", "benchmarks.learner_vs_lerobot", *sys.argv[1:]],
-            environment,
-        )
     import torch
 
     torch.set_num_threads(1)
