@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -17,7 +17,7 @@ from robot.env import RobotEnv
 from robot.interfaces import Clock
 from robot.kinematics import Kinematics
 from robot.robot import PrivilegedState, Robot, TimingConfig
-from robot.safety import FeedbackLimits, SafetyConfig, SafetyGovernor
+from robot.safety import FeedbackLimits, GovernorTransition, SafetyConfig, SafetyGovernor
 from robot.sim.arm import SimArm, SimFaults
 from robot.sim.camera import SimCamera, SimCameras
 from robot.sim.expert import ExpertNoise, ScriptedCorrector, ScriptedExpert
@@ -134,7 +134,12 @@ def safety_config(spec: TaskSpec, control_period: float) -> SafetyConfig:
     )
 
 
-def _make_sim_env(config: RobotConfig, seed: int, faults: SimFaults) -> RobotEnv:
+def _make_sim_env(
+    config: RobotConfig,
+    seed: int,
+    faults: SimFaults,
+    on_transition: Callable[[GovernorTransition], None] | None,
+) -> RobotEnv:
     task = make_task(config.task)
     clock: Clock
     match config.clock:
@@ -156,7 +161,9 @@ def _make_sim_env(config: RobotConfig, seed: int, faults: SimFaults) -> RobotEnv
     robot = Robot(
         SimArm(world, faults),
         cameras,
-        SafetyGovernor(safety_config(task.spec, timing.control_period), kinematics),
+        SafetyGovernor(
+            safety_config(task.spec, timing.control_period), kinematics, on_transition=on_transition
+        ),
         kinematics,
         clock,
         task.spec,

@@ -101,8 +101,9 @@ class Robot:
             stack.callback(self._arm.close)
 
     def hold(self) -> None:
-        """Stop where the arm is measured to be. The governor keeps its target, which its leash keeps near."""
+        """Stop where the arm is measured to be; the next command moves on from there."""
         self._arm.hold()
+        self._governor.hold(self._arm.state(), self.clock.now())
 
     def allow_motion(self) -> None:
         """A person has looked at the cell: acknowledge a fault and let the next episode begin."""

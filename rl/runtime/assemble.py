@@ -16,6 +16,7 @@ from rl.agent.sac import SACAgent
 from rl.build import make_mixer, make_schema
 from rl.corrections import make_teleop, make_window
 from rl.pictures import save_film
+from rl.replay.arrays import empty_batch
 from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
 from rl.workers.actor import ActorWorker
@@ -67,14 +68,16 @@ def make_learner(run: RunDir) -> Worker:
             weights.pin(int(state["policy_version"]))
         checkpoint.save(run.checkpoints, tensors, {"updates": updates, "learner": state, "agent": scalars})
 
+    mixer = make_mixer(run.real, run.demo, DEMO, ONLINE)
     worker = LearnerWorker(
         agent,
-        make_mixer(run.real, run.demo, DEMO, ONLINE),
+        mixer,
         weights,
         run.board(),
         config.learner,
         config.pacing,
         rng=np.random.default_rng([config.seed, 3]),
+        batch=empty_batch(mixer.schema, config.learner.batch_size),
         save_checkpoint=save,
     )
     saved = checkpoint.load_latest(run.checkpoints)

@@ -111,6 +111,7 @@ class ActorWorker:
         self._periods: deque[float] = deque(maxlen=config.window)
         self._overruns = 0
         self._faults = 0
+        self._holding = False
 
     def step(self) -> StepResult:
         """Do the next thing the actor has to do: wait and hold, evaluate, reset, or act once."""
@@ -147,15 +148,19 @@ class ActorWorker:
 
     def _proceed(self, env_steps: int) -> StepResult:
         if self._evaluation is not None:
+            self._holding = False
             return self._evaluate()
         if self._observation is None:
             return self._between_episodes(env_steps)
         if self._pacing.actor_waits is ActorWaits.STEP and self._ahead(env_steps):
-            return self._wait(f"learner: update {self._counters.get(UPDATES)}")
+            # On a virtual clock nothing moves meanwhile: a hold would change the episode by the learner's speed.
+            return StepResult(waiting=f"learner: update {self._counters.get(UPDATES)}")
         return self._act(self._observation, env_steps)
 
     def _wait(self, reason: str) -> StepResult:
-        self._hold()
+        if not self._holding:
+            self._hold()
+            self._holding = True
         return StepResult(waiting=reason)
 
     def _ahead(self, env_steps: int) -> bool:
@@ -184,6 +189,7 @@ class ActorWorker:
         if every and env_steps >= self._next_eval:
             self._next_eval = (env_steps // every + 1) * every
             return self._begin_evaluation(self._config.eval_episodes, final=False)
+        self._holding = False
         values, info = self._env.reset(seed=self._next_seed)
         self._next_seed += 1
         self._observation = to_observation(values, info)

@@ -66,7 +66,10 @@ class LearnerConfig:
 
 
 class LearnerWorker:
-    """One update per `step()`. Publishes weights under a version, checkpoints so that a kill costs little."""
+    """One update per `step()`. Publishes weights under a version, checkpoints so that a kill costs little.
+
+    batch: arrays that every sample is written into, `config.batch_size` long; None allocates anew each time.
+    """
 
     def __init__(
         self,
@@ -78,10 +81,11 @@ class LearnerWorker:
         pacing: PacingConfig,
         *,
         rng: np.random.Generator,
+        batch: Batch | None,
         save_checkpoint: Callable[[int, Mapping[str, Any]], None],
     ) -> None:
         self._agent, self._mixer, self._weights, self._counters = agent, mixer, weights, counters
-        self._config, self._pacing, self._rng = config, pacing, rng
+        self._config, self._pacing, self._rng, self._batch = config, pacing, rng, batch
         self._save_checkpoint = save_checkpoint
         self._updates = 0
         self._version = -1
@@ -102,7 +106,8 @@ class LearnerWorker:
                 return StepResult(finished=True)
             return StepResult(waiting=f"actor: env step {env_steps}")
         self._mixer.refresh()
-        batch = self._mixer.sample(self._config.batch_size, self._shares(env_steps), self._rng)
+        shares = self._shares(env_steps)
+        batch = self._mixer.sample(self._config.batch_size, shares, self._rng, out=self._batch)
         if isinstance(batch, Waiting):
             return StepResult(waiting=str(batch))
         cloning = self._updates < self._config.bc_updates

@@ -191,6 +191,7 @@ def test_it_never_runs_ahead_of_the_learner_by_more_than_the_slack(tmp_path: Pat
         result = rig.actor.step()
     assert rig.board.get(ENV_STEPS) == 1 + 2 + 1  # one update, two steps of slack, the step that crosses
     assert "learner" in result.waiting
+    assert rig.holds == 0  # virtual time stands still: a hold would make the episode depend on the learner's speed
 
 
 def test_on_a_wall_clock_it_waits_between_episodes_only(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class FakeMixer:
     def refresh(self) -> None:
         pass
 
-    def sample(self, batch_size: int, shares: Mapping[str, float], rng: np.random.Generator) -> Any:
+    def sample(self, batch_size: int, shares: Mapping[str, float], rng: np.random.Generator, out: Any) -> Any:
         rng.random()
         self.shares.append(dict(shares))
         return self.waiting or "batch"
@@ -67,6 +67,7 @@ class Rig:
             LearnerConfig(**(settings | config)),
             PacingConfig(utd_ratio=2.0),
             rng=np.random.default_rng(0),
+            batch=None,
             save_checkpoint=lambda updates, state: self.saved.append((updates, state)),
         )
 
