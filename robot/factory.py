@@ -72,14 +72,21 @@ class RobotConfig:
             raise ValueError(f"robot.views: expected at least one view, each once, got {list(self.views)}")
 
 
-def make_robot_env(config: RobotConfig, *, seed: int = 0, faults: SimFaults | None = None) -> RobotEnv:
+def make_robot_env(
+    config: RobotConfig,
+    *,
+    seed: int = 0,
+    faults: SimFaults | None = None,
+    on_transition: Callable[[GovernorTransition], None] | None = None,
+) -> RobotEnv:
     """The connected environment; `seed` is that of the first unseeded reset. Raises DeviceError, ValueError.
 
     Call it in the thread that will step the environment: OpenGL binds to it. faults: for tests.
+    on_transition: told of every change of the safety governor's state.
     """
     match config.kind:
         case RobotKind.SIM:
-            env = _make_sim_env(config, seed, faults or SimFaults())
+            env = _make_sim_env(config, seed, faults or SimFaults(), on_transition)
     env.spec = EnvSpec(
         id=f"groundhog/{config.task}-v0",
         entry_point=partial(make_robot_env, config, seed=seed),
