@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "learn a task on the simulated or the real arm; continue with resume=<run>",
     "record": "record demonstrations, scripted or by hand",
     "evaluate": "success rate of a trained policy with its confidence interval",
+    "bench": "tasks x arms x seeds, with a table and learning curves",
     "show": "an episode as text, contact sheet and film",
     "check": "is this machine ready: rendering, versions, speed",
 }

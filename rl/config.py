@@ -25,7 +25,7 @@ from rl.agent.spec import GripperMode
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import PacingConfig
-from robot.factory import RobotConfig
+from robot.factory import ObsKind, RobotConfig
 
 CONFIG_DIR = Path(configs.__file__).parent
 
@@ -165,11 +165,36 @@ class ShowConfig:
     check: bool = False  # verify every row's checksum first
 
 
+@dataclass(frozen=True)
+class BenchConfig:
+    """Everything that `groundhog bench` needs: every task x arm x seed is one run, skipped where its result exists.
+
+    arms: files of configs/arm. obs: configs/experiment/<task>_<obs>.yaml. train: more overrides for every run.
+    parallel: runs side by side, one thread each. report: only draw the table and the curves of what there is.
+    """
+
+    tasks: list[str] = field(default_factory=lambda: ["press"])
+    arms: list[str] = field(default_factory=lambda: ["bc", "rlpd"])
+    seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
+    obs: ObsKind = ObsKind.PIXELS
+    train: list[str] = field(default_factory=list)
+    parallel: int = 2
+    report: bool = False
+    runs_dir: str = "runs/bench"
+    results_dir: str = "benchmarks/results/bench"
+    docs_dir: str = "docs"
+
+    def __post_init__(self) -> None:
+        if not (self.tasks and self.arms and self.seeds) or self.parallel < 1:
+            raise ValueError("bench: expected at least one task, arm and seed, and parallel >= 1")
+
+
 SCHEMAS: dict[str, type[Any]] = {
     "train": TrainConfig,
     "record": RecordConfig,
     "evaluate": EvaluateConfig,
     "show": ShowConfig,
+    "bench": BenchConfig,
 }
 
 

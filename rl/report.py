@@ -27,7 +27,7 @@ def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
         "bc_updates": config.learner.bc_updates,
         "correction": config.correction.kind.value,
     }
-    summary = summarise(run.metrics_path, facts)
+    summary = summarise(run.metrics_path, run.real, config.robot.control_hz, facts)
     run.write_json("summary.json", summary)
     frames: dict[str, Any] = {}
     if (run.path / FRAMES).exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,38 @@ import matplotlib.pyplot as plt
 Records = list[dict[str, Any]]
 
 
-def summarise(metrics_path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+SUSTAINED = (0.95, 3)  # this success or better at so many evaluations in a row
+
+
+def sustained_env_steps(curve: Sequence[Mapping[str, Any]]) -> int | None:
+    """The env steps that complete the first such series of evaluations, None where there is none."""
+    level, needed = SUSTAINED
+    row = 0
+    for point in curve:
+        row = row + 1 if point["success"] >= level else 0
+        if row == needed:
+            return int(point["env_steps"])
+    return None
+
+
+def summarise(metrics_path: Path, real: Path, control_hz: float, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a run: evaluation curve, final success, corrections, counts, minutes."""
     records: Records = read_metrics(metrics_path)
     curve = [
-        {"env_steps": int(r["env_steps"]), "updates": int(r["updates"]), "success": r["eval/success"]}
+        {
+            "env_steps": int(r["env_steps"]),
+            "updates": int(r["updates"]),
+            "minutes": round((float(r["time"]) - float(records[0]["time"])) / 60, 3),
+            "success": r["eval/success"],
+            "mean_steps": r["eval/mean_steps"],
+        }
         for r in records
         if "eval/success" in r
     ]
     final = next((r for r in reversed(records) if "final/success" in r), {})
     episodes = [r for r in records if "env/success" in r]
+    corrected = sum(info.corrections for info in StoreReader(real).episodes())
+    env_steps = max((int(r["env_steps"]) for r in records), default=0)
     losses = [r for r in records if r.get("learner/q_mean") is not None]
     return {
         **facts,
@@ -40,7 +62,10 @@ def summarise(metrics_path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
         "eval_episodes": final.get("final/episodes"),
         "cycle_steps": final.get("final/cycle_steps"),
         "policy_version": final.get("final/policy_version"),
-        "env_steps": max((int(r["env_steps"]) for r in records), default=0),
+        "env_steps": env_steps,
+        "sustained_env_steps": sustained_env_steps(curve),
+        "correction_rate": corrected / max(1, env_steps),
+        "correction_seconds": round(corrected / control_hz, 1),
         "updates": max((int(r["updates"]) for r in records), default=0),
         "episodes": len(episodes),
         "minutes": _minutes(records),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -23,6 +25,7 @@ from rl.workers.actor import ActorWorker
 from rl.workers.learner import DEMO, ONLINE, LearnerWorker
 from rl.workers.ports import ENV_STEPS, StepResult, Worker
 from robot.factory import make_robot_env
+from robot.safety import GovernorTransition
 from robot.types import Image
 from robot.wrappers import HumanIntervention
 
@@ -90,7 +93,7 @@ def make_learner(run: RunDir) -> Worker:
 def make_actor(run: RunDir) -> Worker:
     """The actor of a run; a store left by a killed one is recovered, its random generators continue."""
     config, board = run.config, run.board()
-    env = make_robot_env(config.robot, seed=config.seed)
+    env = make_robot_env(config.robot, seed=config.seed, on_transition=_safety_log(run))
     rng = np.random.default_rng([config.seed, 2])
     teleop = make_teleop(config.correction.kind, env, rng)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
@@ -127,6 +130,25 @@ def make_actor(run: RunDir) -> Worker:
         worker.load_state(saved["worker"])
         generators.load_state(saved)
     return ActorProcess(worker, env, film, run)
+
+
+def _safety_log(run: RunDir) -> Callable[[GovernorTransition], None]:
+    """Every change of the safety governor's state, with its reason and number, as a line of safety.jsonl."""
+    path = run.path / "safety.jsonl"
+
+    def write(transition: GovernorTransition) -> None:
+        value = None if math.isnan(transition.value) else transition.value
+        line = {
+            "time": transition.time,
+            "before": transition.before.value,
+            "after": transition.after.value,
+            "reason": transition.reason.value,
+            "value": value,
+        }
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    return write
 
 
 class _Generators:

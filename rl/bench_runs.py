@@ -1,0 +1,169 @@
+"""The runs of a bench: each one is a `groundhog train` of its own process, deterministic, with one thread."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl.config import CONFIG_DIR, BenchConfig, ConfigError, load
+from rl.provenance import header
+
+PACKAGES = ("torch", "mujoco", "numpy", "gymnasium")
+COPIED = [
+    "sustained_env_steps",
+    "final_success",
+    "wilson_low",
+    "wilson_high",
+    "eval_episodes",
+    "cycle_steps",
+    "env_steps",
+    "updates",
+    "minutes",
+    "correction_rate",
+    "correction_seconds",
+    "curve",
+]
+POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class BenchRun:
+    """One run: where it happens, where its result goes, and the command that repeats it."""
+
+    task: str
+    arm: str
+    seed: int
+    obs: str
+    overrides: tuple[str, ...]
+    path: Path
+    result: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.task} {self.arm} seed {self.seed} ({self.obs})"
+
+    @property
+    def log(self) -> Path:
+        return self.path.with_suffix(".log")
+
+    @property
+    def command(self) -> list[str]:
+        """A run that was interrupted continues; a new one starts."""
+        if (self.path / "spec.json").exists():
+            return [f"resume={self.path}"]
+        return list(self.overrides)
+
+
+def plan_runs(config: BenchConfig) -> list[BenchRun]:
+    """All runs of the bench; raises ConfigError before the first one starts where one could not."""
+    runs = []
+    for task in config.tasks:
+        for arm in config.arms:
+            if not (CONFIG_DIR / "arm" / f"{arm}.yaml").exists():
+                known = sorted(p.stem for p in (CONFIG_DIR / "arm").glob("*.yaml"))
+                raise ConfigError(f"arms: no configs/arm/{arm}.yaml; known: {', '.join(known)}")
+            for seed in config.seeds:
+                runs.append(_plan(config, task, arm, seed))
+    return runs
+
+
+def _plan(config: BenchConfig, task: str, arm: str, seed: int) -> BenchRun:
+    obs = config.obs.value
+    folder = task if obs == "pixels" else f"{task}_{obs}"
+    path = Path(config.runs_dir) / folder / arm / str(seed)
+    overrides = (
+        f"experiment={task}_{obs}",
+        f"arm={arm}",
+        f"seed={seed}",
+        f"name={path.name}",
+        f"runs_dir={path.parent}",
+        "runtime.kind=inline",
+        "wandb=disabled",
+        "open_picture=false",
+        *config.train,
+    )
+    load("train", overrides)
+    result = Path(config.results_dir) / folder / arm / f"{seed}.json"
+    return BenchRun(task, arm, seed, obs, overrides, path, result)
+
+
+def run_all(runs: Sequence[BenchRun], parallel: int, say: Callable[[str], None]) -> list[BenchRun]:
+    """Run all, `parallel` side by side; returns those that failed. An interrupt ends the children cleanly."""
+    waiting, failed = list(runs), []
+    running: dict[BenchRun, subprocess.Popen[bytes]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < parallel:
+                run = waiting.pop(0)
+                running[run] = _start(run)
+                say(f"started {run.name}")
+            time.sleep(POLL_S)
+            for run, process in list(running.items()):
+                if process.poll() is None:
+                    continue
+                del running[run]
+                if process.returncode == 0:
+                    result = write_result(run)
+                    say(f"finished {run.name}: {_outcome(result)}")
+                else:
+                    failed.append(run)
+                    say(f"failed {run.name}: exit code {process.returncode}, see {run.log}")
+    finally:
+        for process in running.values():
+            process.terminate()
+        for process in running.values():
+            process.wait()
+    return failed
+
+
+def _start(run: BenchRun) -> subprocess.Popen[bytes]:
+    run.log.parent.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with run.log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rl.train", *run.command],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+
+
+def write_result(run: BenchRun) -> dict[str, Any]:
+    """The result file of a finished run, from its summary."""
+    summary = json.loads((run.path / "summary.json").read_text())
+    result = {
+        **header(f"bench/{run.task}", " ".join(["groundhog train", *run.overrides]), PACKAGES),
+        "task": run.task,
+        "arm": run.arm,
+        "seed": run.seed,
+        "obs": run.obs,
+        **{key: summary[key] for key in COPIED},
+        "generated": 0,  # no synthetic data in these arms
+        "admitted": 0,
+        "used": 0,
+        "ratio_mean": 0.0,
+    }
+    run.result.parent.mkdir(parents=True, exist_ok=True)
+    beside = run.result.with_suffix(".part")
+    beside.write_text(json.dumps(result, indent=1) + "\n")
+    beside.rename(run.result)
+    return result
+
+
+def read_results(results_dir: Path) -> Iterator[dict[str, Any]]:
+    """All result files, sorted by path."""
+    for path in sorted(results_dir.glob("*/*/*.json")):
+        yield json.loads(path.read_text())
+
+
+def _outcome(result: dict[str, Any]) -> str:
+    success, steps = result["final_success"], result["sustained_env_steps"]
+    sustained = f"sustained from {steps} env steps" if steps is not None else "not sustained"
+    return f"{success:.0%} of {result['eval_episodes']:.0f}, {sustained}, {result['minutes']:.1f} min"
