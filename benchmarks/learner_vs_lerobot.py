@@ -35,7 +35,7 @@ def our_update(image_px: int, network: str, directory: Path) -> Update:
 
     from rl.agent.encoders import EncoderConfig, HeadKind
     from rl.agent.sac import SACAgent, SACConfig
-    from rl.agent.spec import AgentSpec, GripperMode
+    from rl.agent.spec import AgentSpec, GripperControl
     from rl.replay.mixer import Mixer, Waiting
     from rl.replay.reader import StoreReader
     from rl.replay.sampler import PartConfig, TransitionSampler
@@ -70,7 +70,7 @@ def our_update(image_px: int, network: str, directory: Path) -> Update:
             config = SACConfig(encoder=EncoderConfig(bf16=True))
         case _:
             raise ValueError(f"network: expected same, default or default, bf16, got {network}")
-    spec = AgentSpec(views, proprio, GripperMode.DISCRETE)
+    spec = AgentSpec(views, proprio, GripperControl.DISCRETE)
     agent = SACAgent(config, spec, device=torch.device("cpu"), seed=0)
     rng = np.random.default_rng(0)
     samplers = {}

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from rl.agent.spec import AgentSpec, GripperMode
+from rl.agent.spec import AgentSpec, GripperControl
 from rl.replay.mixer import Mixer
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Filter, PartConfig, TransitionSampler
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
-from robot import tasks
 from robot.env import RobotEnv
+from robot.tasks import GripperMode
 
 
 def views_of(env: RobotEnv) -> dict[str, tuple[int, int]]:
@@ -27,13 +27,13 @@ def views_of(env: RobotEnv) -> dict[str, tuple[int, int]]:
     return {view: (shape[0], shape[1]) for view, shape in sizes.items() if shape is not None}
 
 
-def make_spec(env: RobotEnv, gripper: GripperMode) -> AgentSpec:
+def make_spec(env: RobotEnv, gripper: GripperControl) -> AgentSpec:
     """What an agent for this environment sees and controls; a fixed gripper is left alone whatever `gripper` says."""
-    fixed = env.robot.spec.gripper_mode is tasks.GripperMode.FIXED
+    fixed = env.robot.spec.gripper_mode is GripperMode.FIXED
     return AgentSpec(
         views=views_of(env),
         proprio=env.proprio_spec,
-        gripper=GripperMode.FIXED if fixed else gripper,
+        gripper=GripperControl.FIXED if fixed else gripper,
     )
 
 

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import configs
 from rl.agent.sac import SACConfig
-from rl.agent.spec import GripperMode
+from rl.agent.spec import GripperControl
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import PacingConfig
@@ -117,7 +117,7 @@ class TrainConfig:
     device: str = "cpu"
     open_picture: bool = False  # show summary.png in a window where there is a display
     wandb: WandbMode = WandbMode.OFFLINE
-    gripper: GripperMode = GripperMode.DISCRETE  # how a gripper that the task moves is controlled
+    gripper: GripperControl = GripperControl.DISCRETE  # how a gripper that the task moves is controlled
     robot: RobotConfig = field(default_factory=RobotConfig)
     demos: DemosConfig = field(default_factory=DemosConfig)
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rl.agent import gripper
 from rl.agent.encoders import EncoderConfig, ObservationEncoder
 from rl.agent.networks import EnsembleMLP, GaussianPolicy
-from rl.agent.spec import GRIPPER_INDEX, AgentSpec, GripperMode
+from rl.agent.spec import GRIPPER_INDEX, AgentSpec, GripperControl
 from robot.types import ACTION_DIM, Float32, Observation
 
 _FINGERPRINT = "fingerprint"
@@ -61,7 +61,7 @@ class ActingPolicy(nn.Module):
             log_std_range = (config.log_std_min, config.log_std_max)
             self.policy = GaussianPolicy(width, config.hidden, spec.policy_dim, log_std_range)
             self.gripper = None
-            if spec.gripper is GripperMode.DISCRETE:
+            if spec.gripper is GripperControl.DISCRETE:
                 self.gripper = EnsembleMLP(1, width, config.hidden, len(gripper.COMMANDS))
         self.to(device)
         self.generator = torch.Generator(device).manual_seed(seed)

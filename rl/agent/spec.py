@@ -17,7 +17,7 @@ from robot.types import ACTION_DIM, Observation, ProprioSpec
 GRIPPER_INDEX = ACTION_DIM - 1
 
 
-class GripperMode(Enum):
+class GripperControl(Enum):
     """How the gripper entry of the action is chosen."""
 
     FIXED = "fixed"  # not controlled: always 0
@@ -35,7 +35,7 @@ class AgentSpec:
 
     views: Mapping[str, tuple[int, int]]
     proprio: ProprioSpec
-    gripper: GripperMode = GripperMode.FIXED
+    gripper: GripperControl = GripperControl.FIXED
     active: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class AgentSpec:
     @property
     def policy_indices(self) -> tuple[int, ...]:
         """Entries of the action that the Gaussian policy fills, in its order."""
-        gripper = (GRIPPER_INDEX,) if self.gripper is GripperMode.CONTINUOUS else ()
+        gripper = (GRIPPER_INDEX,) if self.gripper is GripperControl.CONTINUOUS else ()
         return tuple(self.active) + gripper
 
     @property
@@ -109,7 +109,7 @@ class AgentSpec:
                 scale=np.asarray(proprio["scale"], np.float32),
                 fine=np.asarray(proprio["fine"], np.float32),
             ),
-            gripper=GripperMode(value["gripper"]),
+            gripper=GripperControl(value["gripper"]),
             active=tuple(value["active"]),
         )
 

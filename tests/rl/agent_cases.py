@@ -10,7 +10,7 @@ import torch
 
 from rl.agent.encoders import EncoderConfig
 from rl.agent.sac import SACAgent, SACConfig
-from rl.agent.spec import AgentSpec, GripperMode
+from rl.agent.spec import AgentSpec, GripperControl
 from rl.batch import Batch
 from robot.types import Observation, ProprioSpec, Source
 
@@ -25,7 +25,7 @@ def proprio_spec(dim: int = 3, fine: float = 0.003) -> ProprioSpec:
     return ProprioSpec(names, 0.1 * ones, 0.5 * ones, np.float32(fine) * (np.arange(dim) < 2))
 
 
-def make_spec(gripper: GripperMode = GripperMode.DISCRETE, **changes: Any) -> AgentSpec:
+def make_spec(gripper: GripperControl = GripperControl.DISCRETE, **changes: Any) -> AgentSpec:
     return replace(AgentSpec(dict(VIEWS), proprio_spec(), gripper), **changes)
 
 

@@ -6,11 +6,11 @@ import numpy as np
 from agent_cases import make_agent, make_batch, make_spec, proprio_spec
 
 from rl.agent.sac import SACAgent
-from rl.agent.spec import AgentSpec, GripperMode
+from rl.agent.spec import AgentSpec, GripperControl
 from robot.types import Observation, Source
 
 STEP, GOAL, LIMIT = 0.1, 0.05, 20
-SPEC = AgentSpec({}, proprio_spec(dim=1, fine=0.1), GripperMode.FIXED, active=(0,))
+SPEC = AgentSpec({}, proprio_spec(dim=1, fine=0.1), GripperControl.FIXED, active=(0,))
 
 
 def observe(x: float) -> Observation:

@@ -15,7 +15,7 @@ from agent_cases import CPU, TINY, make_agent, make_batch, make_observation, mak
 from rl import checkpoint
 from rl.agent.acting import ActingPolicy, WeightsError
 from rl.agent.sac import SACAgent
-from rl.agent.spec import GripperMode
+from rl.agent.spec import GripperControl
 
 SETTINGS = {"bc_weight": 0.5, "grad_clip": 10.0, "encoder": TINY}
 
@@ -35,8 +35,8 @@ def assert_equal_state(one: SACAgent, other: SACAgent) -> None:
         assert torch.equal(tensors[name], others[name]), name
 
 
-@pytest.mark.parametrize("mode", list(GripperMode))
-def test_actor_and_learner_act_bit_for_bit_alike(mode: GripperMode) -> None:
+@pytest.mark.parametrize("mode", list(GripperControl))
+def test_actor_and_learner_act_bit_for_bit_alike(mode: GripperControl) -> None:
     spec = make_spec(mode)
     agent = make_agent(spec, policy_every=1)
     for seed in range(3):
@@ -152,7 +152,7 @@ def test_state_is_json_and_refuses_another_agent() -> None:
     tensors, meta = agent.state()
     meta = json.loads(json.dumps(meta))
     with pytest.raises(ValueError, match="expected spec"):
-        make_agent(make_spec(GripperMode.FIXED)).load_state(tensors, meta)
+        make_agent(make_spec(GripperControl.FIXED)).load_state(tensors, meta)
     wide = make_agent(hidden=32)
     before = wide.policy_tensors()
     with pytest.raises(ValueError, match="expected"):

@@ -11,10 +11,10 @@ from agent_cases import make_agent, make_batch, make_observation, make_spec
 
 from rl.agent import gripper
 from rl.agent.sac import SACAgent, SACConfig
-from rl.agent.spec import AgentSpec, GripperMode
+from rl.agent.spec import AgentSpec, GripperControl
 from robot.types import Source
 
-PROPRIO_ONLY = make_spec(GripperMode.FIXED, views={})
+PROPRIO_ONLY = make_spec(GripperControl.FIXED, views={})
 
 
 def constant_targets(agent: SACAgent, values: list[float]) -> None:
@@ -226,18 +226,23 @@ def test_cloning_term_pulls_the_policy_to_expert_actions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "dims"), [(GripperMode.FIXED, 2), (GripperMode.CONTINUOUS, 3), (GripperMode.DISCRETE, 2)]
+    ("mode", "dims"),
+    [(GripperControl.FIXED, 2), (GripperControl.CONTINUOUS, 3), (GripperControl.DISCRETE, 2)],
 )
-def test_only_controlled_entries_of_the_action_are_filled(mode: GripperMode, dims: int) -> None:
+def test_only_controlled_entries_of_the_action_are_filled(mode: GripperControl, dims: int) -> None:
     spec = make_spec(mode, active=(1, 4))
     agent = make_agent(spec)
     assert spec.policy_dim == dims
     action = agent.act(make_observation(spec), deterministic=False)
     assert action.dtype == np.float32 and np.abs(action).max() <= 1.0
-    free = {GripperMode.FIXED: {1, 4}, GripperMode.CONTINUOUS: {1, 4, 6}, GripperMode.DISCRETE: {1, 4}}[mode]
+    free = {
+        GripperControl.FIXED: {1, 4},
+        GripperControl.CONTINUOUS: {1, 4, 6},
+        GripperControl.DISCRETE: {1, 4},
+    }[mode]
     filled = set(np.flatnonzero(action).tolist())
-    assert filled - {6} == {1, 4} and (mode is GripperMode.DISCRETE or filled == free)
-    assert mode is not GripperMode.DISCRETE or action[6] in gripper.COMMANDS
+    assert filled - {6} == {1, 4} and (mode is GripperControl.DISCRETE or filled == free)
+    assert mode is not GripperControl.DISCRETE or action[6] in gripper.COMMANDS
     agent.update(make_batch(spec))
 
 
@@ -306,7 +311,7 @@ def test_configuration_out_of_range_is_refused(changes: dict[str, float]) -> Non
 
 
 def test_spec_survives_json_and_refuses_bad_dimensions() -> None:
-    spec = make_spec(GripperMode.CONTINUOUS, active=(0, 2))
+    spec = make_spec(GripperControl.CONTINUOUS, active=(0, 2))
     restored = AgentSpec.from_json(spec.to_json())
     assert restored.to_json() == spec.to_json() and restored.fingerprint() == spec.fingerprint()
     assert restored.policy_indices == (0, 2, 6)
