@@ -66,10 +66,11 @@ class ScriptedExpert:
         waypoint = self._task.waypoint(self._world, self._style)
         delta = delta_between(self._world.tcp(), waypoint.pose, DeltaFrame.BASE)
         scale = self._task.spec.action_scale
-        action[:3] = np.clip(delta[:3] / scale.position, -self._speed, self._speed)
+        speed, shake = self._speed * waypoint.pace, self._level * waypoint.pace
+        action[:3] = np.clip(delta[:3] / scale.position, -speed, speed)
         action[3:6] = np.clip(delta[3:] / scale.rotation, -0.5, 0.5)
-        action[:3] += self._rng.normal(0.0, 0.6 * self._level, 3)
-        action[3:6] += self._rng.normal(0.0, 0.3 * self._level, 3)  # a hand turns less than it shakes
+        action[:3] += self._rng.normal(0.0, 0.6 * shake, 3)
+        action[3:6] += self._rng.normal(0.0, 0.3 * shake, 3)  # a hand turns less than it shakes
         action[6] = waypoint.gripper
         return np.clip(action, -1.0, 1.0).astype(np.float32)
 

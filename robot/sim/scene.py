@@ -16,7 +16,7 @@ from robot.kinematics import (
 )
 from robot.types import Array
 
-SIDE_VIEW, WRIST_VIEW = "side", "wrist"
+SIDE_VIEW, WRIST_VIEW, WRIST_ZOOM_VIEW = "side", "wrist", "wrist_zoom"
 SITE_TCP = "tcp"
 FINGER_JOINTS = ("finger_left", "finger_right")
 
@@ -33,7 +33,9 @@ class _Link:
 
 
 # Gains: stiff enough that the tool trails its target by 2 to 3 mm at 0.2 m/s and by less than 0.05 mm at rest
-# (tests/robot/test_sim.py). Softer servos let a descending tool drift sideways, which costs insertions.
+# (tests/robot/test_sim.py). Softer servos let a descending tool drift sideways, which costs insertions: at
+# 0.12 m/s straight down these let the tip of a held block drift by 0.4 mm, a quarter of them by 1.0 mm. A push
+# of 10 N against the tool, pointing down, moves it by 3 mm sideways and by 1 mm upwards.
 _LINKS = (
     _Link(
         "0 -0.002 0.0469", "2.24e-4 2.70e-4 2.19e-4",
@@ -78,10 +80,12 @@ class SceneObjects:
     Geom classes: `graspable` for free bodies, `fixture` for fixed ones, `paint` for looks alone. A fixed body
     that is placed anew in each episode is a mocap body, so that its pose is part of the physics state. MuJoCo
     does not filter contacts between such a body and its children: name those pairs in `exclude`.
+    held: geoms (MJCF, gripper frame) welded to the gripper, of class `pad`: a workpiece that is never let go.
     """
 
     bodies: str
     exclude: tuple[tuple[str, str], ...] = ()
+    held: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,9 @@ class SceneConfig:
     wrist_position: tuple[float, float, float] = (-0.03, 0.0, 0.09)  # m, gripper frame: on its bracket
     wrist_target: tuple[float, float, float] = (0.17, 0.0, 0.0)  # m, gripper frame: beyond the fingertips
     wrist_fovy: float = 72.0  # degrees
+    # What a crop of a large wrist image gives: at 64 px about 1.3 mm per pixel around the fingertips.
+    wrist_zoom_target: tuple[float, float, float] = (0.10, 0.0, 0.0)  # m, gripper frame
+    wrist_zoom_fovy: float = 28.0  # degrees
 
     def __post_init__(self) -> None:
         if not 0.0005 <= self.timestep <= 0.01:
@@ -134,7 +141,7 @@ def build_scene(objects: SceneObjects, config: SceneConfig) -> str:
     <geom class="fixture" name="mat" type="box" size="1 .7 .02" pos=".35 0 -.02" rgba=".12 .56 .52 1"/>
     <geom class="paint" name="wall" type="box" size="2 .01 1" pos=".35 -.7 0" rgba=".72 .74 .77 1"/>
     {side}
-    {_arm(config)}
+    {_arm(config, objects.held)}
     {objects.bodies}
   </worldbody>
   <equality>
@@ -145,7 +152,7 @@ def build_scene(objects: SceneObjects, config: SceneConfig) -> str:
 </mujoco>"""
 
 
-def _arm(config: SceneConfig) -> str:
+def _arm(config: SceneConfig, held: str) -> str:
     opened = "".join(
         f'<body name="{joint.name}_link" pos="{_text(joint.offset)}" gravcomp="1" childclass="arm">'
         f'<inertial pos="{link.center}" mass="{joint.link_mass}" diaginertia="{link.inertia}"/>'
@@ -154,13 +161,17 @@ def _arm(config: SceneConfig) -> str:
         for joint, link in zip(JOINTS, _LINKS, strict=True)
     )
     base = '<geom class="arm" type="box" size=".05 .05 .03" pos="0 0 .03"/>'
-    return base + opened + _gripper(config) + "</body>" * len(JOINTS)
+    return base + opened + _gripper(config, held) + "</body>" * len(JOINTS)
 
 
-def _gripper(config: SceneConfig) -> str:
-    # The wrist camera's up axis is +z of the gripper frame: the fingers enter the image from below.
-    wrist = _camera(
-        WRIST_VIEW, config.wrist_position, config.wrist_target, np.array([0.0, 0.0, 1.0]), config.wrist_fovy
+def _gripper(config: SceneConfig, held: str) -> str:
+    # The up axis of the wrist views is +z of the gripper frame: the fingers enter the image from below.
+    wrist = "".join(
+        _camera(name, config.wrist_position, target, np.array([0.0, 0.0, 1.0]), fovy)
+        for name, target, fovy in (
+            (WRIST_VIEW, config.wrist_target, config.wrist_fovy),
+            (WRIST_ZOOM_VIEW, config.wrist_zoom_target, config.wrist_zoom_fovy),
+        )
     )
     x, _, z = config.wrist_position
     fingers = "".join(_finger(name, side) for name, side in zip(FINGER_JOINTS, (1, -1), strict=True))
@@ -170,7 +181,7 @@ def _gripper(config: SceneConfig) -> str:
   <geom type="box" size=".035 .06 .025" pos="-.03 0 0"/>
   <geom class="paint" type="box" size=".012 .03 {z / 2 - 0.015}" pos="{x} 0 {z / 2}" rgba=".93 .76 .08 1"/>
   <site name="{SITE_TCP}" pos="{TOOL_OFFSET} 0 0" size=".001" group="5"/>
-  {wrist}{fingers}
+  {wrist}{held}{fingers}
 </body>"""
 
 

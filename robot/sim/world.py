@@ -178,6 +178,11 @@ class SimWorld:
         """Position (3,) [m] of a body in the base frame."""
         return np.array(self.data.body(name).xpos)
 
+    def body_pose(self, name: str) -> Pose:
+        """Pose of a body in the base frame."""
+        body = self.data.body(name)
+        return Pose(np.array(body.xpos), np.array(body.xmat).reshape(3, 3))
+
     def tcp(self) -> Pose:
         """The true pose of the tool point."""
         return Pose(

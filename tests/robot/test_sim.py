@@ -256,7 +256,7 @@ def test_missing_opengl_names_packages_and_variable(monkeypatch: pytest.MonkeyPa
 
 
 def test_unknown_view_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"\['side', 'wrist'\], got \['front'\]"):
+    with pytest.raises(ValueError, match=r"\['side', 'wrist', 'wrist_zoom'\], got \['front'\]"):
         SimCameras(make_world(VirtualClock()), ["front"], 32)
 
 

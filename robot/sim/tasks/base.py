@@ -25,10 +25,14 @@ class ExpertStyle:
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Where the expert wants the tool next: pose in the base frame; gripper -1 close, 0 keep, +1 open."""
+    """Where the expert wants the tool next: pose in the base frame; gripper -1 close, 0 keep, +1 open.
+
+    pace: share of the usual speed at which a demonstrator moves here, and of the usual shake of the hand.
+    """
 
     pose: Pose
     gripper: float = 0.0
+    pace: float = 1.0
 
 
 class SimTask(Protocol):
