@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -32,14 +33,27 @@ def to_observation(values: dict[str, Any], info: dict[str, Any]) -> Observation:
 
 
 @dataclass(frozen=True)
+class FailedEpisode:
+    """Episode `index` of an evaluation. reason: a few words. frames: the images at reset and after each step."""
+
+    index: int
+    reason: str
+    frames: Sequence[Mapping[str, Image]]
+
+
+@dataclass(frozen=True)
 class EvaluationResult:
-    """Outcome of an evaluation. cycle_steps: mean length of the successful episodes, in control steps."""
+    """Outcome of an evaluation. cycle_steps: mean length of the successful episodes, in control steps.
+
+    failures: how many episodes failed in each way, by the words of `FailedEpisode.reason`.
+    """
 
     successes: int
     episodes: int
     cycle_steps: float
     mean_steps: float
     correction_rate: float
+    failures: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def success(self) -> float:
@@ -55,6 +69,7 @@ class EvaluationResult:
             f"{prefix}/cycle_steps": self.cycle_steps,
             f"{prefix}/mean_steps": self.mean_steps,
             f"{prefix}/correction_rate": self.correction_rate,
+            **{f"{prefix}/failures/{reason}": count for reason, count in self.failures.items()},
         }
 
 
@@ -63,16 +78,20 @@ class Evaluation:
     """Runs `episodes` episodes; `step()` takes one environment step, so that a worker stays responsive.
 
     Pass an environment without corrections to measure the policy alone; with a HumanIntervention wrapper the
-    result counts corrected steps. `on_frame` receives the images of the first episode, for a film.
+    result counts corrected steps. `on_frame` receives the images of the first episode, for a film; `on_failure`
+    each failed episode as it ends.
     """
 
     env: gym.Env[Any, Any]
     actor: Actor
     episodes: int
     on_frame: Callable[[dict[str, Image]], None] | None = None
+    on_failure: Callable[[FailedEpisode], None] | None = None
     seed: int = EVAL_SEED
     _lengths: list[int] = field(default_factory=list)
     _succeeded: list[bool] = field(default_factory=list)
+    _failures: Counter[str] = field(default_factory=Counter)
+    _frames: list[Mapping[str, Image]] = field(default_factory=list)
     _corrected: int = 0
     _observation: Observation | None = None
     _length: int = 0
@@ -92,9 +111,10 @@ class Evaluation:
 
     def step(self) -> None:
         """One reset or one control step."""
-        ended = False
+        ended = terminated = False
         if self._observation is None:
             self._length = 0
+            self._frames.clear()
             values, info = self.env.reset(seed=self.seed + len(self._lengths))
         else:
             action = self.actor.act(self._observation, deterministic=True)
@@ -105,17 +125,25 @@ class Evaluation:
         observation = to_observation(values, info)
         if self.on_frame is not None and not self._lengths:
             self.on_frame(dict(observation.images))
+        if self.on_failure is not None:
+            self._frames.append(observation.images)
         self._observation = observation
         if ended:
-            self._close_episode(success=bool(info["success"]))
+            said = info.get("failure") or ("failure" if terminated else "timeout")
+            self._close_episode("" if info["success"] else said)
 
     def fault(self) -> None:
         """The robot stopped with a named fault: the open episode counts as failed, it is not tried again."""
-        self._close_episode(success=False)
+        self._close_episode("fault")
 
-    def _close_episode(self, *, success: bool) -> None:
+    def _close_episode(self, failure: str) -> None:
+        """failure: why it failed, "" for a success."""
+        if failure:
+            self._failures[failure] += 1
+            if self.on_failure is not None:
+                self.on_failure(FailedEpisode(self.completed, failure, tuple(self._frames)))
         self._lengths.append(self._length)
-        self._succeeded.append(success)
+        self._succeeded.append(not failure)
         self._observation = None
 
     def result(self) -> EvaluationResult:
@@ -127,4 +155,5 @@ class Evaluation:
             cycle_steps=float(np.mean(cycles)) if cycles else float("nan"),
             mean_steps=float(np.mean(self._lengths)) if self._lengths else float("nan"),
             correction_rate=self._corrected / max(1, sum(self._lengths)),
+            failures=dict(self._failures),
         )

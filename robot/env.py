@@ -24,14 +24,18 @@ class Workcell(Protocol):
         """
 
     def success(self) -> bool:
-        """The job is done at this instant; False where the cell cannot tell."""
+        """The job is done at this instant; False where the cell cannot tell. Asked once in each step."""
+
+    def failure(self) -> str:
+        """Why the job is not done at the time limit, in a few words; "" where the cell cannot tell."""
 
 
 class RobotEnv(gym.Env[dict[str, Any], Float32]):
     """Observes `images` (view -> (H, W, 3) uint8; none without cameras) and `proprio` (P,) float32, SI units.
 
     Action: (7,) in [-1, 1]: translation, rotation, gripper, in units of the task's action scale. Reward 1 and
-    `terminated` once success has held for `hold_steps` steps; `truncated` at `max_steps`.
+    `terminated` once success has held for `hold_steps` steps; `truncated` at `max_steps`, with the cell's word
+    for what went wrong in `info["failure"]`.
 
     A tick that comes late is reported (`info["overrun"]`, `overruns`), and the next is due a period later.
     teleport: reset places a simulated arm without motion. With `options={"smooth": True}`, and wherever
@@ -116,6 +120,8 @@ class RobotEnv(gym.Env[dict[str, Any], Float32]):
             "period": period,
             "overrun": overrun,
         }
+        if truncated:
+            info["failure"] = self.workcell.failure()
         return _values(observation), float(terminated), terminated, truncated, info
 
     def close(self) -> None:

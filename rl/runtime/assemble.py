@@ -17,6 +17,7 @@ from rl.agent.acting import ActingPolicy
 from rl.agent.sac import SACAgent
 from rl.build import make_mixer, make_schema
 from rl.corrections import make_teleop, make_window
+from rl.diagnostics.failures import FailureSheet
 from rl.pictures import save_film
 from rl.replay.arrays import empty_batch
 from rl.replay.writer import StoreWriter
@@ -32,16 +33,22 @@ from robot.wrappers import HumanIntervention
 TRAIN_SEED = 2_000_000  # layouts of training: TRAIN_SEED + 1_000_000 * seed + episode
 FILM = "videos/final.mp4"
 FRAMES = "videos/final.safetensors"  # the same frames as the policy saw them, uint8
+FAILURES = "diagnostics/failures.png"
 ACTOR_STATE = "actor.json"
 
 
 class ActorProcess:
-    """An ActorWorker with the robot that it closes when it ends."""
+    """An ActorWorker with the robot that it closes when it ends; it leaves the pictures of the final evaluation."""
 
     def __init__(
-        self, worker: ActorWorker, env: gym.Env[Any, Any], film: dict[str, list[Image]], run: RunDir
+        self,
+        worker: ActorWorker,
+        env: gym.Env[Any, Any],
+        film: dict[str, list[Image]],
+        failures: FailureSheet,
+        run: RunDir,
     ) -> None:
-        self._worker, self._env, self._film, self._run = worker, env, film, run
+        self._worker, self._env, self._film, self._failures, self._run = worker, env, film, failures, run
 
     def step(self) -> StepResult:
         result = self._worker.step()
@@ -51,6 +58,7 @@ class ActorProcess:
                 {view: np.stack(frames) for view, frames in self._film.items()}, self._run.path / FRAMES
             )
             self._film.clear()
+            self._failures.save(self._run.path / FAILURES)
         return result
 
     def close(self) -> None:
@@ -101,6 +109,7 @@ def make_actor(run: RunDir) -> Worker:
     board.set(ENV_STEPS, writer.num_transitions)
     generators = _Generators(policy, rng)
     film: dict[str, list[Image]] = {}
+    failures = FailureSheet()
 
     def save_state(state: dict[str, Any]) -> None:
         run.write_json(ACTOR_STATE, {"worker": state, **generators.state()})
@@ -124,12 +133,13 @@ def make_actor(run: RunDir) -> Worker:
         save_state=save_state,
         on_step=make_window(config.correction.kind),
         on_final_frame=keep_frame,
+        on_final_failure=failures.add,
     )
     saved = run.read_json(ACTOR_STATE)
     if saved is not None:
         worker.load_state(saved["worker"])
         generators.load_state(saved)
-    return ActorProcess(worker, env, film, run)
+    return ActorProcess(worker, env, film, failures, run)
 
 
 def _safety_log(run: RunDir) -> Callable[[GovernorTransition], None]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 import numpy as np
 
-from rl.evaluation import Evaluation, EvaluationResult, to_observation
+from rl.evaluation import Evaluation, EvaluationResult, FailedEpisode, to_observation
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.writer import StoreWriter
 from rl.workers.pacing import ActorWaits, PacingConfig
@@ -92,13 +92,14 @@ class ActorWorker:
         save_state: Callable[[dict[str, Any]], None],
         on_step: Callable[[Observation, dict[str, Any]], None] = lambda _o, _i: None,
         on_final_frame: Callable[[dict[str, Image]], None] | None = None,
+        on_final_failure: Callable[[FailedEpisode], None] | None = None,
     ) -> None:
         self._env, self._eval_env, self._agent, self._writer = env, eval_env, agent, writer
         self._weights, self._counters, self._config, self._pacing = weights, counters, config, pacing
         self._warm_updates = warm_updates
         self._hold, self._save_state, self._on_step = hold, save_state, on_step
         self._next_seed = first_seed
-        self._on_final_frame = on_final_frame
+        self._on_final_frame, self._on_final_failure = on_final_frame, on_final_failure
         self._observation: Observation | None = None
         self._evaluation: Evaluation | None = None
         self._final = False
@@ -275,8 +276,13 @@ class ActorWorker:
 
     def _begin_evaluation(self, episodes: int, *, final: bool) -> StepResult:
         self._final = final
-        on_frame = self._on_final_frame if final else None
-        self._evaluation = Evaluation(self._eval_env, self._agent, episodes, on_frame=on_frame)
+        self._evaluation = Evaluation(
+            self._eval_env,
+            self._agent,
+            episodes,
+            on_frame=self._on_final_frame if final else None,
+            on_failure=self._on_final_failure if final else None,
+        )
         return StepResult()
 
     def _evaluate(self) -> StepResult:

@@ -82,6 +82,14 @@ class PressTask:
         goal = self._above_lever(world, CONTACT + world.joint("lever") - PRESSED)
         return float(np.linalg.norm(goal - world.tcp().position))
 
+    def failure(self, world: SimWorld) -> str:
+        """On the lever without having it down, or lower than its top, close beside it."""
+        if world.joint("lever") > 0.005:
+            return "not pressed through"
+        missed = self._above_lever(world, CONTACT) - world.tcp().position
+        beside = missed[2] > 0.005 and float(np.linalg.norm(missed[:2])) < 0.06
+        return "beside the lever" if beside else ""
+
     def privileged(self, world: SimWorld) -> Array:
         """Lever relative to the tool point (3), place of the toaster (2), depth of the lever (1), metres."""
         lever = world.body_position("lever")

@@ -1,0 +1,1 @@
+"""Standing diagnostics of every run: is the critic right, where does the policy fail."""
