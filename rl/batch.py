@@ -14,6 +14,8 @@ class Batch:
     """B transitions. images and next_images: view -> (B, H, W, 3) uint8; proprio (B, P); action (B, A).
 
     reward, gripper_changed, weight: (B,) float32. terminated, truncated, intervened: (B,) bool. source: (B,) uint8.
+    goal_proprio (B, P): proprio at the success in which the transition's episode ended, measured by the robot;
+    goal_known (B,) bool: False, and goal_proprio 0, where the episode is open, failed or imagined.
     shares: transitions of each share, in the order in which they lie in the batch, e.g. {"demo": 32, "online": 32}.
     """
 
@@ -29,6 +31,8 @@ class Batch:
     gripper_changed: NDArray[np.float32]
     source: NDArray[np.uint8]
     weight: NDArray[np.float32]
+    goal_proprio: NDArray[np.float32]
+    goal_known: NDArray[np.bool_]
     shares: Mapping[str, int]
 
     def __len__(self) -> int:
@@ -47,6 +51,8 @@ class Batch:
             "truncated",
             "gripper_changed",
             "weight",
+            "goal_proprio",
+            "goal_known",
         ):
             if len(getattr(self, name)) != n:
                 raise ValueError(f"batch.{name}: expected {n} rows, got {len(getattr(self, name))}")

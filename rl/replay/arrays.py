@@ -14,7 +14,7 @@ from rl.replay.schema import StoreSchema
 
 
 def empty_batch(schema: StoreSchema, size: int) -> Batch:
-    """A batch of `size` transitions with uninitialised arrays and unit weights, to be filled by a sampler."""
+    """A batch of `size` transitions, unit weights, goals unknown, otherwise uninitialised; a sampler fills it."""
 
     def images() -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
         return {
@@ -34,6 +34,8 @@ def empty_batch(schema: StoreSchema, size: int) -> Batch:
         gripper_changed=np.empty(size, np.float32),
         source=np.empty(size, np.uint8),
         weight=np.ones(size, np.float32),
+        goal_proprio=np.zeros((size, schema.proprio.dim), np.float32),
+        goal_known=np.zeros(size, np.bool_),
         shares={"all": size},
     )
 

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from rl.batch import Batch
 from rl.replay.errors import CorruptStoreError, StoreError
+from rl.replay.goals import EpisodeGoals
 from rl.replay.journal import EpisodeInfo, JournalReader
 from rl.replay.rows import Records, RowCodec
 from rl.replay.store import RowCount, SegmentMap, StorePaths
-from robot.types import Episode
+from robot.types import Episode, Float32
 
 Rows = NDArray[np.int64]
 
@@ -61,6 +62,7 @@ class StoreReader:
         self._frames: dict[str, list[NDArray[np.uint8]]] = {view: [] for view in self.schema.views}
         self._starts = GrowingRows()
         self._num_settled = 0
+        self._goals = EpisodeGoals(self.schema.proprio.dim)
         self.refresh()
 
     @property
@@ -117,6 +119,7 @@ class StoreReader:
                     self._starts.extend(np.arange(info.first_row, info.end_row - 1))
             self._num_settled = len(self._starts.view)
             self._episodes += finished
+            self._goals.extend(finished, self._proprio)
         first = trusted if finished else max(trusted, seen - 1)
         self._starts.extend(self._same_episode(first, count))
         self._num_rows = count
@@ -146,7 +149,8 @@ class StoreReader:
             self.frames(view, rows + 1, out.next_images[view])
         records = self.records(rows)
         out.proprio[...] = records["observation"]["proprio"]
-        out.next_proprio[...] = self.records(rows + 1)["observation"]["proprio"]
+        out.next_proprio[...] = self._proprio(rows + 1)
+        out.goal_proprio[...], out.goal_known[...] = self._goals.at(rows)
         transition = records["transition"]
         for name in (
             "action",
@@ -197,6 +201,10 @@ class StoreReader:
     @property
     def _journalled_rows(self) -> int:
         return self._episodes[-1].end_row if self._episodes else 0
+
+    def _proprio(self, rows: Rows) -> Float32:
+        proprio: Float32 = self.records(rows)["observation"]["proprio"]
+        return proprio
 
     def _map_segments(self, count: int) -> None:
         size = self.schema.segment_rows

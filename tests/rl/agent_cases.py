@@ -58,6 +58,8 @@ def make_batch(spec: AgentSpec | None = None, rows: int = 8, seed: int = 0, **ch
         gripper_changed=(np.arange(rows) % 2).astype(np.float32),
         source=np.full(rows, Source.REAL, np.uint8),
         weight=np.ones(rows, np.float32),
+        goal_proprio=proprio(),
+        goal_known=np.arange(rows) % 4 != 3,
         shares={"online": rows},
     )
     return replace(batch, **changes)
