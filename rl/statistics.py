@@ -1,8 +1,12 @@
-"""Interval estimates for success rates."""
+"""Interval estimates for success rates, and rank correlation."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
+
+from robot.types import Array
 
 
 def wilson_interval(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
@@ -16,3 +20,18 @@ def wilson_interval(successes: int, trials: int, z: float = 1.96) -> tuple[float
     spread = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def rank_correlation(x: Array, y: Array) -> float:
+    """Spearman's correlation of (N,) and (N,), ties sharing their mean rank; NaN where either is constant."""
+    first, second = _ranks(x), _ranks(y)
+    if first.std() == 0 or second.std() == 0:
+        return math.nan
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def _ranks(values: Array) -> Array:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks: Array = (ends - (counts + 1) / 2)[place]
+    return ranks

@@ -18,8 +18,10 @@ from rl.agent.sac import SACAgent
 from rl.build import make_mixer, make_schema
 from rl.corrections import make_teleop, make_window
 from rl.diagnostics.failures import FailureSheet
+from rl.diagnostics.value import ValueCheck
 from rl.pictures import save_film
 from rl.replay.arrays import empty_batch
+from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
 from rl.workers.actor import ActorWorker
@@ -90,6 +92,7 @@ def make_learner(run: RunDir) -> Worker:
         rng=np.random.default_rng([config.seed, 3]),
         batch=empty_batch(mixer.schema, config.learner.batch_size),
         save_checkpoint=save,
+        diagnose=ValueCheck(agent, StoreReader(run.real), config.agent.discount).measure,
     )
     saved = checkpoint.load_latest(run.checkpoints)
     if saved is not None:

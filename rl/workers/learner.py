@@ -41,6 +41,7 @@ class LearnerConfig:
 
     bc_updates: supervised warm start through the encoder (0 = none). warm_updates: critic and policy updates on
     demonstrations alone before the robot moves. learning_starts_env_steps: online transitions before they are mixed.
+    diagnose_every: comparison of the critic with the measured returns, also at the end; 0 = never.
     """
 
     batch_size: int = 64
@@ -51,6 +52,7 @@ class LearnerConfig:
     publish_every: int = 25
     checkpoint_every: int = 250
     log_every: int = 50
+    diagnose_every: int = 500
 
     def __post_init__(self) -> None:
         if self.batch_size < 2 or not 0 < self.demo_ratio < 1:
@@ -59,6 +61,8 @@ class LearnerConfig:
             raise ValueError("learner: bc_updates, warm_updates >= 0 and learning_starts_env_steps >= 1")
         if min(self.publish_every, self.checkpoint_every, self.log_every) < 1:
             raise ValueError("learner: publish_every, checkpoint_every and log_every must be >= 1")
+        if self.diagnose_every < 0:
+            raise ValueError(f"learner: diagnose_every must be >= 0, got {self.diagnose_every}")
 
     @property
     def all_warm_updates(self) -> int:
@@ -69,6 +73,7 @@ class LearnerWorker:
     """One update per `step()`. Publishes weights under a version, checkpoints so that a kill costs little.
 
     batch: arrays that every sample is written into, `config.batch_size` long; None allocates anew each time.
+    diagnose: metrics that judge the agent and change nothing, not even a random generator.
     """
 
     def __init__(
@@ -83,10 +88,11 @@ class LearnerWorker:
         rng: np.random.Generator,
         batch: Batch | None,
         save_checkpoint: Callable[[int, Mapping[str, Any]], None],
+        diagnose: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._agent, self._mixer, self._weights, self._counters = agent, mixer, weights, counters
         self._config, self._pacing, self._rng, self._batch = config, pacing, rng, batch
-        self._save_checkpoint = save_checkpoint
+        self._save_checkpoint, self._diagnose = save_checkpoint, diagnose
         self._updates = 0
         self._version = -1
         self._published_at = -1
@@ -103,7 +109,9 @@ class LearnerWorker:
         if self._updates >= self._pacing.updates_due(env_steps, warm):
             if env_steps >= self._counters.get(TARGET_ENV_STEPS):
                 self._finish()
-                return StepResult(finished=True)
+                return StepResult(
+                    metrics=self._diagnose() if self._config.diagnose_every else {}, finished=True
+                )
             return StepResult(waiting=f"actor: env step {env_steps}")
         self._mixer.refresh()
         shares = self._shares(env_steps)
@@ -114,8 +122,11 @@ class LearnerWorker:
         metrics = self._agent.behaviour_cloning(batch) if cloning else self._agent.update(batch)
         self._updates += 1
         self._after_update(warm)
-        log = self._updates % self._config.log_every == 0
-        return StepResult(metrics=metrics if log else {})
+        logged = dict(metrics) if self._updates % self._config.log_every == 0 else {}
+        every = self._config.diagnose_every
+        if every and self._updates % every == 0:
+            logged |= self._diagnose()
+        return StepResult(metrics=logged)
 
     def close(self) -> None:
         """Save where the learner stands, so that a clean stop loses no update."""
