@@ -6,14 +6,14 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from rl.agent.spec import AgentSpec, GripperControl
+from rl.agent.spec import AgentSpec, GoalOffset, GoalUnit, GripperControl
 from rl.replay.mixer import Mixer
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Filter, PartConfig, TransitionSampler
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
 from robot.env import RobotEnv
-from robot.tasks import GripperMode
+from robot.tasks import PROPRIO_NAMES, ROTATION_NAMES, GripperMode, TaskSpec
 
 
 def views_of(env: RobotEnv) -> dict[str, tuple[int, int]]:
@@ -34,6 +34,20 @@ def make_spec(env: RobotEnv, gripper: GripperControl) -> AgentSpec:
         views=views_of(env),
         proprio=env.proprio_spec,
         gripper=GripperControl.FIXED if fixed else gripper,
+        goal=goal_offsets(env.robot.spec),
+    )
+
+
+def goal_offsets(spec: TaskSpec) -> tuple[GoalOffset, ...]:
+    """The tool-pose entries on which the task's success hinges, by their place in the proprio."""
+    return tuple(
+        GoalOffset(
+            index=PROPRIO_NAMES.index(name),
+            unit=GoalUnit.RADIAN if name in ROTATION_NAMES else GoalUnit.METRE,
+            coarse=coarse,
+            fine=fine,
+        )
+        for name, (coarse, fine) in spec.goal.items()
     )
 
 

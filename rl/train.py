@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rl import command
+from rl.agent.adam import load_optimiser
 from rl.config import RuntimeKind, TrainConfig, load_dict, to_object
 from rl.preparation import prepare
 from rl.runtime.display import Display
@@ -27,6 +28,8 @@ def _train(overrides: list[str]) -> int:
     run = _open(overrides)
     config = run.config
     console.print(f"run {run.path}", soft_wrap=True, highlight=False)
+    if config.runtime.kind is RuntimeKind.INLINE:
+        load_optimiser()  # before the first demonstration is drawn: the learner will share this process
     prepare(run, config, lambda text: console.print(text, soft_wrap=True, highlight=False))
     wandb = WandbLog(run, config)
     with Display(run, console, wandb) as display:

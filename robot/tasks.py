@@ -21,6 +21,7 @@ PROPRIO_NAMES: tuple[str, ...] = (
     "gripper_opening",  # [0, 1]
     "gripper_command",  # held command: -1 closed, +1 open
 )
+POSITION_NAMES, ROTATION_NAMES = PROPRIO_NAMES[:3], PROPRIO_NAMES[3:6]
 
 
 class GripperMode(Enum):
@@ -37,6 +38,8 @@ class TaskSpec:
     An action entry of 1 moves the target by `action_scale`. Success counts once it has held for `hold_steps`
     observations in a row. The tool point stays in [workspace_lower, workspace_upper] (3,), its rotation
     within `rotation_limit` (3,) of `reference_rotation` (3, 3), per axis of the rotation vector.
+    goal: entries of the tool's pose that must come near their value at success -> (range of that distance,
+    tolerance), for a learner that is to see it; empty where no such entry decides.
     """
 
     name: str
@@ -52,6 +55,7 @@ class TaskSpec:
     gripper_mode: GripperMode = GripperMode.FIXED
     initial_gripper: float = 0.0  # opening, [0, 1]
     proprio_fine: Mapping[str, float] = field(default_factory=dict)  # name -> saturating scale, SI
+    goal: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # name -> coarse and fine scale, SI
 
     def __post_init__(self) -> None:
         for name, shape in (
@@ -75,6 +79,12 @@ class TaskSpec:
         unknown = set(self.proprio_fine) - set(PROPRIO_NAMES)
         if unknown:
             raise ValueError(f"TaskSpec.proprio_fine: {sorted(unknown)} not among {PROPRIO_NAMES}")
+        for name, scales in self.goal.items():
+            if name not in (*POSITION_NAMES, *ROTATION_NAMES) or len(scales) != 2 or not min(scales) > 0.0:
+                raise ValueError(
+                    f"TaskSpec.goal: expected entries of {(*POSITION_NAMES, *ROTATION_NAMES)} with two scales > 0 "
+                    f"(coarse, fine), got {name}: {scales}"
+                )
 
     def proprio(self, control_period: float) -> ProprioSpec:
         """Names and scales of the proprio vector at this control period [s]."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rl.agent import gripper
 from rl.agent.encoders import EncoderConfig, ObservationEncoder
+from rl.agent.hindsight import HindsightConfig
 from rl.agent.networks import EnsembleMLP, GaussianPolicy
 from rl.agent.spec import GRIPPER_INDEX, AgentSpec, GripperControl
 from robot.types import ACTION_DIM, Float32, Observation
@@ -27,6 +28,7 @@ class ActingConfig:
     """Networks that acting needs. hidden: width of every hidden layer. log_std_*: bounds before the tanh."""
 
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    hindsight: HindsightConfig = field(default_factory=HindsightConfig)
     hidden: int = 128
     log_std_min: float = -5.0
     log_std_max: float = 1.0
@@ -41,9 +43,10 @@ class ActingConfig:
 
 
 class ActingPolicy(nn.Module):
-    """Encoder, Gaussian policy and, in discrete gripper mode, the gripper critic.
+    """Encoder, Gaussian policy and, where the gripper's control is discrete, the gripper critic.
 
-    seed: initial weights, and the noise of stochastic actions.
+    seed: initial weights, and the noise of stochastic actions. Raises ValueError where `config.hindsight` asks
+    for a head that `spec` cannot feed.
     """
 
     gripper: EnsembleMLP | None
@@ -56,7 +59,7 @@ class ActingPolicy(nn.Module):
             devices=[]
         ):  # torch initialises from its global generator; leave that as it was
             torch.default_generator.manual_seed(seed)
-            self.encoder = ObservationEncoder(config.encoder, spec)
+            self.encoder = ObservationEncoder(config.encoder, spec, config.hindsight)
             width = self.encoder.out_dim
             log_std_range = (config.log_std_min, config.log_std_max)
             self.policy = GaussianPolicy(width, config.hidden, spec.policy_dim, log_std_range)
@@ -120,7 +123,7 @@ class ActingPolicy(nn.Module):
         check_weights(tensors, {**self._learned(), _FINGERPRINT: fingerprint})
         if not torch.equal(tensors[_FINGERPRINT].cpu(), fingerprint):
             raise WeightsError(
-                "weights: they belong to other inputs (views, proprio, gripper or active dimensions) or to "
+                "weights: they belong to other inputs (views, proprio, gripper, goal or active dimensions) or to "
                 "another frozen backbone; start the actor with the learner's configuration"
             )
 

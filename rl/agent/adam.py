@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def load_optimiser() -> None:
+    """Import what optimisers import on first use; a process that also renders calls it before it does.
+
+    Triton comes with it, and Triton's LLVM beside that of a Mesa GL context made earlier crashes the process. Not
+    at the top of this module: it takes a second, which only a process that optimises needs to spend.
+    """
+    importlib.import_module("torch._dynamo")
 
 
 class AdamGroup:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rl.agent.backbones import FrozenTrunk, lpips_alexnet_trunk, torchvision_trunk
 from rl.agent.features import ProprioFeatures
+from rl.agent.hindsight import HindsightConfig, HindsightHead
 from rl.agent.spec import AgentSpec
 
 # Images per block of a pass on the CPU. The allocator returns the pages of larger activations to the system after
@@ -118,25 +120,36 @@ class SpatialHead(nn.Module):
 
 
 class FlattenHead(nn.Module):
-    """Every camera's (B, C, h, w) -> one (B, F): flatten, linear, LayerNorm, tanh."""
+    """(B, N) maps of every camera, flattened -> one (B, F): linear, LayerNorm, tanh."""
 
-    def __init__(self, maps: Sequence[tuple[int, int, int]], feature_dim: int) -> None:
+    def __init__(self, inputs: int, feature_dim: int) -> None:
         super().__init__()
-        inputs = sum(channels * height * width for channels, height, width in maps)
         self.project = nn.Sequential(nn.Linear(inputs, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())
 
-    def forward(self, maps: Sequence[Tensor]) -> Tensor:
-        # Flattened in (h, w, c) order, which is how channels-last maps lie in memory.
-        flat = torch.cat([view.permute(0, 2, 3, 1).flatten(1) for view in maps], dim=1)
-        feature: Tensor = self.project(flat)
+    def forward(self, flat_maps: Tensor) -> Tensor:
+        feature: Tensor = self.project(flat_maps)
         return feature
 
 
-class ObservationEncoder(nn.Module):
-    """Stacked views and proprio -> (B, out_dim). One trunk serves all cameras, in one pass per image size."""
+class Encoding(NamedTuple):
+    """features (B, out_dim); goal_offset (B, K), the hindsight head's prediction with its gradient, if there is one."""
 
-    def __init__(self, config: EncoderConfig, spec: AgentSpec) -> None:
+    features: Tensor
+    goal_offset: Tensor | None
+
+
+class ObservationEncoder(nn.Module):
+    """Stacked views and proprio -> (B, out_dim). One trunk serves all cameras, in one pass per image size.
+
+    With a hindsight head its prediction, detached, is part of the features.
+    """
+
+    def __init__(
+        self, config: EncoderConfig, spec: AgentSpec, hindsight: HindsightConfig | None = None
+    ) -> None:
         super().__init__()
+        if hindsight is not None:
+            hindsight.check(spec)
         self.bf16 = config.bf16
         self.proprio = ProprioFeatures(spec.proprio)
         self.proprio_head: nn.Module = nn.Identity()
@@ -151,6 +164,7 @@ class ObservationEncoder(nn.Module):
         self.trunk: ScratchTrunk | FrozenTrunk | None = None
         self.flatten_head: FlattenHead | None = None
         self.spatial_heads = nn.ModuleList()
+        self.hindsight: HindsightHead | None = None
         self.group_views = tuple(len(group) for group in spec.view_groups())
         if not spec.views:
             return
@@ -161,8 +175,9 @@ class ObservationEncoder(nn.Module):
             with torch.no_grad():
                 shape = self.trunk(torch.zeros(1, height, width, 3, dtype=torch.uint8)).shape
             maps += [(shape[1], shape[2], shape[3])] * len(group)
+        flat_dim = sum(channels * height * width for channels, height, width in maps)
         if config.head is HeadKind.FLATTEN:
-            self.flatten_head = FlattenHead(maps, config.feature_dim)
+            self.flatten_head = FlattenHead(flat_dim, config.feature_dim)
             self.out_dim += config.feature_dim
         else:
             for shape_of_view in maps:
@@ -170,6 +185,13 @@ class ObservationEncoder(nn.Module):
                     SpatialHead(shape_of_view, config.spatial_features, config.feature_dim)
                 )
             self.out_dim += len(maps) * config.feature_dim
+        if hindsight is not None and hindsight.enabled:
+            self.hindsight = HindsightHead(hindsight, spec.goal, flat_dim)
+            self.out_dim += self.hindsight.out_dim
+
+    def shared_parameters(self) -> list[nn.Parameter]:
+        """What the losses of critic and cloning train: everything but the hindsight head."""
+        return [parameter for name, parameter in self.named_parameters() if not name.startswith("hindsight.")]
 
     @property
     def checksum(self) -> int:
@@ -177,24 +199,38 @@ class ObservationEncoder(nn.Module):
         return self.trunk.checksum if isinstance(self.trunk, FrozenTrunk) else 0
 
     def forward(self, stacks: Sequence[Tensor], proprio: Tensor) -> Tensor:
+        """The features alone; arguments as for `encode`."""
+        return self.encode(stacks, proprio).features
+
+    def encode(self, stacks: Sequence[Tensor], proprio: Tensor) -> Encoding:
         """stacks: per `AgentSpec.view_groups` group (V * B, H, W, 3) uint8, view by view; proprio: (B, P)."""
         features: list[Tensor] = []
+        goal_offset: Tensor | None = None
         if self.trunk is not None:
-            device = proprio.device.type
-            with torch.autocast(device, dtype=torch.bfloat16, enabled=self.bf16):
-                maps = [
-                    view
-                    for stack, views in zip(stacks, self.group_views, strict=True)
-                    for view in self.trunk(stack).chunk(views)
-                ]
-            if self.bf16:
-                maps = [view.float() for view in maps]
+            maps = self._maps(self.trunk, stacks)
             if self.flatten_head is not None:
-                features = [self.flatten_head(maps)]
+                features = [self.flatten_head(_flatten(maps))]
             else:
                 features = [head(view) for head, view in zip(self.spatial_heads, maps, strict=True)]
+            if self.hindsight is not None:
+                goal_offset = self.hindsight(_flatten(maps))
+                features.append(self.hindsight.features(goal_offset))
         features.append(self.proprio_head(self.proprio(proprio)))
-        return torch.cat(features, dim=-1)
+        return Encoding(torch.cat(features, dim=-1), goal_offset)
+
+    def _maps(self, trunk: ScratchTrunk | FrozenTrunk, stacks: Sequence[Tensor]) -> list[Tensor]:
+        """Each view's maps (B, C, h, w), float32."""
+        maps: list[Tensor] = []
+        for stack, views in zip(stacks, self.group_views, strict=True):
+            with torch.autocast(stack.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+                stacked = trunk(stack)
+            maps += stacked.float().chunk(views)
+        return maps
+
+
+def _flatten(maps: Sequence[Tensor]) -> Tensor:
+    # In (h, w, c) order, which is how channels-last maps lie in memory.
+    return torch.cat([view.permute(0, 2, 3, 1).flatten(1) for view in maps], dim=1)
 
 
 def _trunk(config: EncoderConfig) -> ScratchTrunk | FrozenTrunk:

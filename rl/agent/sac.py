@@ -1,6 +1,7 @@
 """SACAgent: soft actor-critic with prior data (as in RLPD and HIL-SERL), the learner's update.
 
-Flow: Batch -> Staging (random shift) -> encoder -> critics (and gripper critic) -> policy -> temperature.
+Flow: Batch -> Staging (random shift) -> encoder (and hindsight head) -> critics (and gripper critic) -> policy ->
+temperature.
 """
 
 from __future__ import annotations
@@ -13,19 +14,15 @@ from typing import Any
 
 import numpy as np
 import torch
-
-# Optimisers import this on first use, and Triton's LLVM with it; after a Mesa GL context (a second LLVM) that
-# crashes the process. Importing it here keeps the order right in a process that renders.
-import torch._dynamo
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl.agent import gripper
 from rl.agent.acting import ActingConfig, ActingPolicy, check_weights
-from rl.agent.adam import AdamGroup
+from rl.agent.adam import AdamGroup, load_optimiser
 from rl.agent.networks import EnsembleMLP
 from rl.agent.spec import AgentSpec
-from rl.agent.staging import StagedStep, Staging
+from rl.agent.staging import StagedObservation, StagedStep, Staging
 from rl.batch import Batch
 from robot.types import Float32, Observation
 
@@ -91,6 +88,7 @@ class SACAgent:
     """Two verbs: `act` on an observation, `update` on a batch. Holds all learned state of a run."""
 
     def __init__(self, config: SACConfig, spec: AgentSpec, *, device: torch.device, seed: int) -> None:
+        load_optimiser()
         self.config = config
         self.spec = spec
         self.device = device
@@ -106,7 +104,7 @@ class SACAgent:
         gripper_parameters = list(self.acting.gripper.parameters()) if self.acting.gripper else []
         self.log_temperature = nn.Parameter(torch.tensor(math.log(config.temperature_init), device=device))
         self.target_entropy = config.target_entropy_per_dim * spec.policy_dim
-        encoder, policy = list(self.acting.encoder.parameters()), list(self.acting.policy.parameters())
+        encoder, policy = self.acting.encoder.shared_parameters(), list(self.acting.policy.parameters())
         clip = config.grad_clip
         self._adams = {
             "critic": AdamGroup([*encoder, *self.critic.parameters()], config.lr, clip),
@@ -116,6 +114,8 @@ class SACAgent:
         }
         if self.acting.gripper is not None:
             self._adams["gripper"] = AdamGroup(gripper_parameters, config.lr, clip)
+        if self.acting.encoder.hindsight is not None:
+            self._adams["hindsight"] = AdamGroup(self.acting.encoder.hindsight.parameters(), config.lr, clip)
         self._staging = Staging(spec, config.augment_px, device)
         self._generator = torch.Generator(device).manual_seed(noise_seed)
         self._rng = np.random.default_rng(shift_seed)
@@ -144,7 +144,7 @@ class SACAgent:
         self.spec.check_batch(batch)
         step = self._staging.step(batch)
         now = self._staging.observation(batch, self._rng)
-        features = self.acting.encoder(now.stacks, now.proprio)
+        features, goal_offset = self.acting.encoder.encode(now.stacks, now.proprio)
         with torch.no_grad():
             following = self._staging.next_observation(batch, self._rng)
             next_features = self.acting.encoder(following.stacks, following.proprio)
@@ -156,7 +156,8 @@ class SACAgent:
         if self.acting.gripper is not None:
             seen = features if self.config.gripper_trains_encoder else features.detach()
             losses["gripper"] = self._gripper_loss(step, seen, next_features)
-        metrics = self._descend(losses, watched)
+        hindsight, errors = self._hindsight(batch, now, goal_offset)
+        metrics = self._descend(losses | hindsight, watched | errors)
         self._track_targets()
         if improve_policy:
             metrics |= self._improve_policy(step, features.detach())
@@ -193,6 +194,22 @@ class SACAgent:
             )
         return loss
 
+    def _hindsight(
+        self, batch: Batch, now: StagedObservation, predicted: Tensor | None
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The weighted loss of the hindsight head, and its errors where the batch has goals; {} without a head.
+
+        Its gradient reaches the encoder beside the critic's: both move in the same step.
+        """
+        head = self.acting.encoder.hindsight
+        if head is None or predicted is None:
+            return {}, {}
+        goal = self._staging.goal(batch)
+        offset = head.offset(now.proprio, goal.proprio)
+        loss = self.config.hindsight.weight * head.loss(predicted, offset, goal.known)
+        errors = head.errors(predicted, offset, goal.known) if batch.goal_known.any() else {}
+        return {"hindsight": loss}, errors
+
     def _improve_policy(self, step: StagedStep, features: Tensor) -> dict[str, float]:
         """L_pi = mean_b [alpha log pi(a|s) - mean_i Q_i(s, a)], L_alpha = -log alpha mean_b [log pi + H]."""
         distribution = self.acting.policy(features)
@@ -223,18 +240,19 @@ class SACAgent:
         return self.config.bc_weight_final + left * (self.config.bc_weight - self.config.bc_weight_final)
 
     def behaviour_cloning(self, batch: Batch) -> dict[str, float]:
-        """One supervised step towards the batch's actions, through the encoder: a warm start.
+        """One supervised step towards the batch's actions (and goals), through the encoder: a warm start.
 
         The batch should hold demonstrations and corrections only. Raises as `update` does.
         """
         self.spec.check_batch(batch)
         step = self._staging.step(batch)
         now = self._staging.observation(batch, self._rng)
-        features = self.acting.encoder(now.stacks, now.proprio)
+        features, goal_offset = self.acting.encoder.encode(now.stacks, now.proprio)
         loss = (self.acting.policy(features).mode - step.action).square().sum(-1).mean()
         if self.acting.gripper is not None:
             loss = loss + gripper.margin_loss(self.acting.gripper(features)[0], step.gripper).mean()
-        return self._descend({"cloning": loss}, {})
+        hindsight, errors = self._hindsight(batch, now, goal_offset)
+        return self._descend({"cloning": loss} | hindsight, errors)
 
     @torch.inference_mode()
     def q_values(self, batch: Batch) -> NDArray[np.float32]:

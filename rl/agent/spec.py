@@ -25,24 +25,54 @@ class GripperControl(Enum):
     DISCRETE = "discrete"  # close, keep or open, by a critic of its own
 
 
+class GoalUnit(Enum):
+    """What a goal offset is measured in."""
+
+    METRE = "m"
+    RADIAN = "rad"
+
+
+@dataclass(frozen=True)
+class GoalOffset:
+    """A tool-pose entry of the proprio, `index`, whose distance from its value at success decides over success.
+
+    coarse: range of the offsets. fine: scale of the saturating feature, about the tolerance; both in `unit`.
+    """
+
+    index: int
+    unit: GoalUnit
+    coarse: float
+    fine: float
+
+    def __post_init__(self) -> None:
+        if not (self.index >= 0 and self.coarse > 0.0 and self.fine > 0.0):
+            raise ValueError(f"GoalOffset: expected index >= 0, coarse > 0 and fine > 0, got {self}")
+
+
 @dataclass(frozen=True)
 class AgentSpec:
     """Inputs and outputs of an agent.
 
     views: view -> (H, W) in pixels; may be empty (proprio only). active: entries of the action's six motion
-    dimensions that the policy controls; the others stay 0.
+    dimensions that the policy controls; the others stay 0. goal: the offsets that a hindsight head learns.
     """
 
     views: Mapping[str, tuple[int, int]]
     proprio: ProprioSpec
     gripper: GripperControl = GripperControl.FIXED
     active: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+    goal: tuple[GoalOffset, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.active or list(self.active) != sorted(set(self.active) & set(range(GRIPPER_INDEX))):
             raise ValueError(
                 f"AgentSpec.active: expected ascending, distinct indices in 0..{GRIPPER_INDEX - 1}, got "
                 f"{self.active}; the gripper is chosen by `gripper`"
+            )
+        indices = [entry.index for entry in self.goal]
+        if len(set(indices)) != len(indices) or any(index >= self.proprio.dim for index in indices):
+            raise ValueError(
+                f"AgentSpec.goal: expected distinct indices below {self.proprio.dim}, got {indices}"
             )
 
     @property
@@ -77,6 +107,7 @@ class AgentSpec:
         for name, value, width in (
             ("proprio", batch.proprio, self.proprio.dim),
             ("next_proprio", batch.next_proprio, self.proprio.dim),
+            ("goal_proprio", batch.goal_proprio, self.proprio.dim),
             ("action", batch.action, ACTION_DIM),
         ):
             if value.shape != (len(batch), width):
@@ -95,6 +126,7 @@ class AgentSpec:
             },
             "gripper": self.gripper.value,
             "active": list(self.active),
+            "goal": [[entry.index, entry.unit.value, entry.coarse, entry.fine] for entry in self.goal],
         }
 
     @classmethod
@@ -111,6 +143,10 @@ class AgentSpec:
             ),
             gripper=GripperControl(value["gripper"]),
             active=tuple(value["active"]),
+            goal=tuple(
+                GoalOffset(int(index), GoalUnit(unit), float(coarse), float(fine))
+                for index, unit, coarse, fine in value["goal"]
+            ),
         )
 
     def fingerprint(self) -> int:

@@ -41,6 +41,14 @@ class StagedStep:
     expert: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class StagedGoal:
+    """proprio: (B, P) at the success of the row's episode; known: (B,) bool, False where there is none."""
+
+    proprio: Tensor
+    known: Tensor
+
+
 class Staging:
     """Augments by random shifts of `pad` pixels, each view of each observation on its own, and uploads.
 
@@ -75,6 +83,11 @@ class Staging:
             weight=self._column(batch.weight),
             expert=self._column(expert),
         )
+
+    def goal(self, batch: Batch) -> StagedGoal:
+        """Where the batch's episodes ended in success."""
+        proprio, known = torch.from_numpy(batch.goal_proprio), torch.from_numpy(batch.goal_known)
+        return StagedGoal(proprio.to(self._device), known.to(self._device))
 
     def _column(self, values: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(values.astype(np.float32)).to(self._device)

@@ -14,6 +14,7 @@ from rl.workers.ports import OPERATOR_STOP, STOP
 def run_inline(run: RunDir, on_tick: Callable[[], None]) -> int:
     """Run to the end; returns the exit code. Ctrl-C ends cleanly: the arm holds, the learner checkpoints."""
     interrupted = InterruptFlag()
+    # The learner first: what its optimisers import must precede the GL context of the actor's cameras.
     learner = Session("learner", make_learner(run), run)
     actor = Session("actor", make_actor(run), run)
     board = run.board()

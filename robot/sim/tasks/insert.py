@@ -59,6 +59,7 @@ class InsertTask:
                 **dict.fromkeys(("lag_x", "lag_y", "lag_z"), 0.003),
                 **dict.fromkeys(("ee_rx", "ee_ry", "ee_rz"), 0.06),
             },
+            goal={"ee_x": (0.03, 0.003), "ee_y": (0.03, 0.003), "ee_rz": (0.15, 0.06)},
         )
         self.scene = SceneConfig(
             timestep=0.0025,  # at 5 ms a shove sinks the block 2 mm into the wall

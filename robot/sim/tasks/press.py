@@ -51,6 +51,7 @@ class PressTask:
             gripper_mode=GripperMode.FIXED,
             initial_gripper=0.0,
             proprio_fine={"lag_x": 0.003, "lag_y": 0.003, "lag_z": 0.003},
+            goal={"ee_x": (0.1, 0.01), "ee_y": (0.1, 0.01), "ee_z": (0.1, 0.01)},
         )
         self.scene = SceneConfig()
         self.privileged_spec = ProprioSpec(
