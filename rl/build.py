@@ -61,7 +61,8 @@ def make_schema(env: RobotEnv) -> StoreSchema:
         proprio=env.proprio_spec,
         metadata={
             "control_hz": round(1.0 / timing.control_period, 6),
-            "action_frame": "base",
+            "action_frame": env.robot.frames.action.value,
+            "proprio_frame": env.robot.frames.proprio.value,
             "action_scale_m": spec.action_scale.position,
             "action_scale_rad": spec.action_scale.rotation,
         },

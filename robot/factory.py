@@ -14,6 +14,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from robot.clock import VirtualClock, WallClock
 from robot.env import RobotEnv
+from robot.frames import Frames, ProprioFrame
+from robot.geometry import DeltaFrame
 from robot.interfaces import Clock
 from robot.kinematics import Kinematics
 from robot.robot import PrivilegedState, Robot, TimingConfig
@@ -62,6 +64,8 @@ class RobotConfig:
     image_px: int = 64  # side of the square images
     views: list[str] = field(default_factory=lambda: [WRIST_VIEW, SIDE_VIEW])
     control_hz: float = 10.0
+    action_frame: DeltaFrame = DeltaFrame.BASE  # axes of the actions
+    proprio_frame: ProprioFrame = ProprioFrame.BASE  # where the tool's pose is seen from
 
     def __post_init__(self) -> None:
         if not 32 <= self.image_px <= 512:
@@ -177,6 +181,7 @@ def _make_sim_env(
         timing,
         auto_unlock=True,
         privileged=privileged,
+        frames=Frames(config.action_frame, config.proprio_frame),
     )
     robot.connect()
     return RobotEnv(robot, cell, teleport=config.clock is ClockKind.VIRTUAL, seed=seed)

@@ -88,8 +88,8 @@ class TeleopEvent(Enum):
 class TeleopCommand:
     """One reading of a correction device.
 
-    delta: (6,) in [-1, 1], position and rotation. gripper: held state, +1 open, -1 closed, 0 no opinion.
-    engaged: the dead-man is held; only then does `delta` move the arm. age: seconds since the device last spoke.
+    delta: (6,) in [-1, 1], position and rotation, along base axes. gripper: held state, +1 open, -1 closed, 0 no
+    opinion. engaged: the dead-man is held; only then does `delta` move the arm. age: seconds since the device last spoke.
     """
 
     delta: Array = field(default_factory=lambda: np.zeros(6))

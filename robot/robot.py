@@ -9,7 +9,8 @@ from types import TracebackType
 
 import numpy as np
 
-from robot.geometry import DeltaFrame, Pose, delta_between, matrix_to_rotvec
+from robot.frames import Frames, ProprioFrame, RelativeFrame, along_tool_axes
+from robot.geometry import DeltaFrame, Pose, delta_between
 from robot.interfaces import Arm, ArmState, Camera, Clock, DeviceError, Frame, RobotFault
 from robot.kinematics import Kinematics
 from robot.safety import GovernedCommand, GovernorState, SafetyGovernor
@@ -59,12 +60,14 @@ class Robot:
         *,
         auto_unlock: bool = False,
         privileged: PrivilegedState | None = None,
+        frames: Frames | None = None,
     ) -> None:
+        self.frames = frames or Frames()
         self.spec = spec
         self.timing = timing
         self.cameras = tuple(cameras)
         self.clock = clock
-        proprio = spec.proprio(timing.control_period)
+        proprio = spec.proprio(timing.control_period, self.frames.proprio)
         self.proprio_spec = concatenate(proprio, privileged.spec) if privileged else proprio
         self._arm = arm
         self._governor = governor
@@ -72,6 +75,7 @@ class Robot:
         self._allowed = self._auto_unlock = auto_unlock
         self._privileged = privileged
         self._previous: tuple[Pose, float] | None = None
+        self._seen_from = RelativeFrame(Pose(np.zeros(3), spec.reference_rotation), spec.reference_rotation)
 
     def __enter__(self) -> Robot:
         self.connect()
@@ -117,6 +121,9 @@ class Robot:
         self._governor.unlock(state, self.clock.now(), gripper_opening=self.spec.initial_gripper)
         self._arm.send_gripper(self.spec.initial_gripper)
         self._previous = None
+        if self.frames.proprio is ProprioFrame.RESET:
+            start = self._kinematics.forward(state.joint_positions)
+            self._seen_from = RelativeFrame(start, self.spec.reference_rotation)
 
     def move_joints(self, goal: Array) -> None:
         """Move to `goal` (6,) [rad] within the governor's caps on speed and acceleration; blocks until there.
@@ -138,13 +145,18 @@ class Robot:
             raise
 
     def act(self, action: Float32) -> GovernedCommand:
-        """Send what the governor allows of `action` (7,); raises RobotFault and holds if it stops."""
+        """Send what the governor allows of `action` (7,), along the axes of `frames.action`.
+
+        The executed action that comes back is along the same axes. Raises RobotFault and holds if it stops.
+        """
         wish = np.array(action, dtype=np.float64)
         if self.spec.gripper_mode is GripperMode.FIXED and wish.shape == (ACTION_DIM,):
             wish[6] = 0.0
         state = self._arm.state()
         try:
-            command = self._governor.command(wish, self.spec.action_scale, state, self.clock.now())
+            command = self._governor.command(
+                wish, self.spec.action_scale, state, self.clock.now(), frame=self.frames.action
+            )
         except RobotFault:
             self.hold()
             raise
@@ -152,6 +164,14 @@ class Robot:
         if command.gripper_changed:
             self._arm.send_gripper(command.gripper_opening)
         return command
+
+    def along_action_axes(self, delta: Array) -> Array:
+        """A motion (6,) in [-1, 1] along base axes, as a person steers, as the action (6,) that moves so."""
+        match self.frames.action:
+            case DeltaFrame.BASE:
+                return delta
+            case DeltaFrame.TOOL:
+                return along_tool_axes(delta, self._governor.target.pose.rotation)
 
     def observe(self) -> Observation:
         """Images and proprio now, waiting and holding while a view is stale.
@@ -211,12 +231,11 @@ class Robot:
             # Rounded to the microsecond: the value must not depend on where on the clock the episode lies.
             elapsed = round(state.timestamp - then, 6)
             if elapsed > 0:
-                motion = delta_between(before, pose, DeltaFrame.BASE) / elapsed
+                motion = delta_between(before, pose, self.frames.action) / elapsed
         self._previous = (pose, state.timestamp)
-        lag = delta_between(pose, self._governor.target.pose, DeltaFrame.BASE)
+        lag = delta_between(pose, self._governor.target.pose, self.frames.action)
         parts: list[Array] = [
-            pose.position,
-            matrix_to_rotvec(pose.rotation @ self.spec.reference_rotation.T),
+            self._seen_from.relative(pose),
             motion,
             lag,
             np.array([state.gripper_opening, self._governor.gripper_command]),

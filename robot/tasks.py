@@ -8,12 +8,14 @@ from enum import Enum
 
 import numpy as np
 
+from robot.frames import ProprioFrame
 from robot.safety import ActionScale
 from robot.types import Array, ProprioSpec
 
 PROPRIO_NAMES: tuple[str, ...] = (
-    *("ee_x", "ee_y", "ee_z"),  # m, base frame
-    *("ee_rx", "ee_ry", "ee_rz"),  # rad, rotation vector from the reference rotation, base axes
+    *("ee_x", "ee_y", "ee_z"),  # m, in the base frame or from the reset, see ProprioFrame
+    *("ee_rx", "ee_ry", "ee_rz"),  # rad, rotation vector from the reference rotation or from the reset
+    # Along the axes of actions, as are the lags:
     *("velocity_x", "velocity_y", "velocity_z"),  # m/s over the last control step
     *("angular_velocity_x", "angular_velocity_y", "angular_velocity_z"),  # rad/s
     *("lag_x", "lag_y", "lag_z"),  # m, target minus measured: rises with contact force
@@ -86,13 +88,13 @@ class TaskSpec:
                     f"(coarse, fine), got {name}: {scales}"
                 )
 
-    def proprio(self, control_period: float) -> ProprioSpec:
-        """Names and scales of the proprio vector at this control period [s]."""
+    def proprio(self, control_period: float, frame: ProprioFrame = ProprioFrame.BASE) -> ProprioSpec:
+        """Names and scales of the proprio vector at this control period [s], its pose seen from `frame`."""
         center = (self.workspace_lower + self.workspace_upper) / 2
         half_box = (self.workspace_upper - self.workspace_lower) / 2
         position, rotation = self.action_scale.position, self.action_scale.rotation
         offset = np.zeros(len(PROPRIO_NAMES))
-        offset[:3] = center
+        offset[:3] = center if frame is ProprioFrame.BASE else 0.0
         offset[18] = 0.5
         scale = np.concatenate(
             [

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from robot.env import RobotEnv
 from robot.interfaces import TeleopEvent, TeleopSource
 from robot.types import Float32
 
@@ -15,15 +16,19 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
     """While the dead-man is held the person's action replaces the policy's, for exactly those steps.
 
     `info["intervened"]` says so, `info["action"]` is what was executed, `info["requested_action"]` the wish
-    of the policy. Events count in the very transition in which they are read: SUCCESS and FAILURE terminate
-    it with reward 1 and 0; DISCARD and STOP truncate it and set `info["discard"]` or `info["stop"]`; on STOP
-    the arm is not moved. A device that has been silent for longer than `max_age` [s] leads nothing.
+    of the policy, both along the axes of actions; the person always steers along base axes. Events count in the
+    very transition in which they are read: SUCCESS and FAILURE terminate it with reward 1 and 0; DISCARD and STOP
+    truncate it and set `info["discard"]` or `info["stop"]`; on STOP the arm is not moved. A device that has been
+    silent for longer than `max_age` [s] leads nothing.
     """
 
     def __init__(
         self, env: gym.Env[dict[str, Any], Float32], teleop: TeleopSource, max_age: float = 0.2
     ) -> None:
         super().__init__(env)
+        robot_env = env.unwrapped
+        assert isinstance(robot_env, RobotEnv)
+        self._robot = robot_env.robot
         self._teleop = teleop
         self._max_age = max_age
 
@@ -45,7 +50,8 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         if stop:
             led = np.zeros_like(wish)
         elif intervened:
-            led = np.append(command.delta, command.gripper).astype(np.float32)
+            delta = self._robot.along_action_axes(command.delta)
+            led = np.append(delta, command.gripper).astype(np.float32)
         values, reward, terminated, truncated, info = self.env.step(led)
         info["requested_action"] = wish
         info["intervened"] = intervened

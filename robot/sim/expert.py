@@ -56,7 +56,7 @@ class ScriptedExpert:
         self._pause = 0
 
     def act(self) -> Float32:
-        """The next action (7,) in [-1, 1]."""
+        """The next action (7,) in [-1, 1], along base axes."""
         action = np.zeros(ACTION_DIM)
         if self._pause == 0 and self._rng.random() < 0.1 * self._level:
             self._pause = int(self._rng.integers(1, 5))
