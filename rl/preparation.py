@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from rl.agent.spec import AgentSpec
 from rl.build import copy_episodes, make_schema, make_spec
 from rl.config import ConfigError, CorrectionKind, TrainConfig
 from rl.demonstrations import record_demonstrations
@@ -22,15 +23,16 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
     """Make a new run ready, or check one that continues; nothing recorded is ever removed."""
     env = make_robot_env(config.robot, seed=config.seed)
     try:
+        spec = _agent_spec(env, config)
         with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start
             recorded = real.num_transitions
         _plan_memory(run, config, env, say)
         if not (run.path / "spec.json").exists():
             _demonstrations(run, config, env, say)
-            run.spec = make_spec(env, config.gripper)
-        elif make_spec(env, config.gripper).to_json() != run.spec.to_json():
+            run.spec = spec
+        elif spec.to_json() != run.spec.to_json():
             raise ConfigError(
-                f"{run.path}: this run was started with other cameras, image sizes, proprio or gripper; "
+                f"{run.path}: this run was started with other cameras, image sizes, proprio, goal or gripper; "
                 "continue it without those overrides, or start a new run"
             )
     finally:
@@ -49,6 +51,15 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
     say(
         f"{demos.num_episodes} demonstrations, {demos.num_transitions} transitions; {recorded} recorded by the actor"
     )
+
+
+def _agent_spec(env: RobotEnv, config: TrainConfig) -> AgentSpec:
+    spec = make_spec(env, config.gripper)
+    try:
+        config.agent.hindsight.check(spec)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return spec
 
 
 def _plan_memory(run: RunDir, config: TrainConfig, env: RobotEnv, say: Callable[[str], None]) -> None:

@@ -37,13 +37,15 @@ class HindsightConfig:
 
     def check(self, spec: AgentSpec) -> None:
         """Raise ValueError where the head is enabled for an agent that cannot have one."""
-        if not self.enabled:
-            return
-        missing = "camera images" if not spec.views else "goal offsets of the task" if not spec.goal else ""
-        if missing:
+        if self.enabled and not spec.views:
             raise ValueError(
-                f"agent.hindsight.enabled: expected {missing}, got none; observe pixels, name the offsets in "
-                "TaskSpec.goal, or set agent.hindsight.enabled=false"
+                "agent.hindsight.enabled: expected camera images, got none; observe pixels, or set it to false: "
+                "a state observation holds the offsets already"
+            )
+        if self.enabled and not spec.goal:
+            raise ValueError(
+                "agent.hindsight.enabled: expected goal offsets of the task, got none; name them in TaskSpec.goal, "
+                "or set it to false"
             )
 
 
