@@ -14,7 +14,16 @@ from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
-from rl.workers.ports import ACTOR_DONE, ENV_STEPS, LEARNER_DONE, OPERATOR_STOP, TARGET_ENV_STEPS
+from rl.workers.ports import (
+    ACTOR_DONE,
+    COLLECTED,
+    ENV_STEPS,
+    HOLD,
+    LEARNER_DONE,
+    OPERATOR_STOP,
+    STOP,
+    TARGET_ENV_STEPS,
+)
 from robot.env import RobotEnv
 from robot.factory import make_robot_env
 
@@ -43,9 +52,8 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
             f"{run.demo}: holds no demonstration; record some with `groundhog record`, or drop demos.path"
         )
     board = run.board()
-    for name in (ACTOR_DONE, OPERATOR_STOP):
+    for name in (COLLECTED, ACTOR_DONE, OPERATOR_STOP, LEARNER_DONE, HOLD, STOP):  # of the session before
         board.set(name, 0)
-    board.set(LEARNER_DONE, 0)
     board.set(TARGET_ENV_STEPS, config.actor.max_env_steps)
     board.set(ENV_STEPS, recorded)
     say(

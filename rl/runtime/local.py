@@ -38,8 +38,6 @@ class Supervisor:
 
     def run(self, on_tick: Callable[[], None]) -> int:
         """Run to the end; returns the exit code (0 done, 1 error, 130 Ctrl-C)."""
-        self._board.set(HOLD, 0)
-        self._board.set(STOP, 0)
         interrupted = InterruptFlag()
         try:
             for name in STOP_ORDER:

@@ -16,6 +16,7 @@ from rl.replay.writer import StoreWriter
 from rl.workers.pacing import ActorWaits, PacingConfig
 from rl.workers.ports import (
     ACTOR_DONE,
+    COLLECTED,
     ENV_STEPS,
     EPISODES,
     HOLD,
@@ -180,6 +181,7 @@ class ActorWorker:
 
     def _between_episodes(self, env_steps: int) -> StepResult:
         if env_steps >= self._counters.get(TARGET_ENV_STEPS):
+            self._counters.set(COLLECTED, 1)
             if not self._counters.get(LEARNER_DONE):
                 return self._wait("learner: last updates")
             self._apply_newest()
@@ -269,8 +271,9 @@ class ActorWorker:
         if self._evaluation is not None:
             self._evaluation.fault()
         if self._faults > self._config.max_faults:
-            raise RuntimeError(
-                f"more than {self._config.max_faults} robot faults, the last: {fault}"
+            raise RobotFault(
+                fault.name,
+                f"more than {self._config.max_faults} faults in this run, the last: {fault.detail}",
             ) from fault
         return StepResult(metrics={"actor/faults": self._faults}, waiting=f"robot fault: {fault}")
 

@@ -13,9 +13,9 @@ from rl.batch import Batch
 from rl.replay.mixer import Mixer, Waiting
 from rl.workers.pacing import PacingConfig
 from rl.workers.ports import (
+    COLLECTED,
     ENV_STEPS,
     LEARNER_DONE,
-    TARGET_ENV_STEPS,
     UPDATES,
     CountersPort,
     StepResult,
@@ -107,7 +107,7 @@ class LearnerWorker:
         if self._updates >= warm and self._published_at < 0:
             self._publish()
         if self._updates >= self._pacing.updates_due(env_steps, warm):
-            if env_steps >= self._counters.get(TARGET_ENV_STEPS):
+            if self._counters.get(COLLECTED):
                 self._finish()
                 return StepResult(
                     metrics=self._diagnose() if self._config.diagnose_every else {}, finished=True

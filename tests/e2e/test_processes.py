@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+
 from rl.metrics import read_metrics
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir

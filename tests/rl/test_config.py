@@ -8,7 +8,17 @@ import pytest
 
 from rl import cli
 from rl.command import help_text
-from rl.config import CONFIG_DIR, SCHEMAS, ConfigError, RuntimeKind, TrainConfig, load, load_dict, read, to_object
+from rl.config import (
+    CONFIG_DIR,
+    SCHEMAS,
+    ConfigError,
+    RuntimeKind,
+    TrainConfig,
+    load,
+    load_dict,
+    read,
+    to_object,
+)
 from robot.factory import ClockKind
 
 EXPERIMENTS = sorted(p.stem for p in (CONFIG_DIR / "experiment").glob("*.yaml"))
@@ -31,7 +41,9 @@ def test_every_arm_composes(arm: str) -> None:
 
 
 def test_overrides_reach_their_dataclass_and_enums_may_be_lower_case() -> None:
-    config = load("train", ["seed=3", "robot.clock=wall", "runtime.kind=INLINE", "agent.encoder.channels=[8,8,8]"])
+    config = load(
+        "train", ["seed=3", "robot.clock=wall", "runtime.kind=INLINE", "agent.encoder.channels=[8,8,8]"]
+    )
     assert (config.seed, config.robot.clock, config.runtime.kind) == (3, ClockKind.WALL, RuntimeKind.INLINE)
     assert list(config.agent.encoder.channels) == [8, 8, 8]
 
@@ -69,7 +81,7 @@ def test_a_stored_config_comes_back_and_takes_overrides(tmp_path: Path) -> None:
     OmegaConf.save(load_dict("train", ["seed=5", "agent.hidden=32"]), tmp_path / "config.yaml")
     config = to_object(read(tmp_path / "config.yaml", "train", ["actor.max_env_steps=7"]))
     assert (config.seed, config.agent.hidden, config.actor.max_env_steps) == (5, 32, 7)
-    with pytest.raises(ConfigError, match="actor.max_env_step"):
+    with pytest.raises(ConfigError, match=r"actor\.max_env_step"):
         read(tmp_path / "config.yaml", "train", ["actor.max_env_step=7"])
     with pytest.raises(ConfigError, match="no such file"):
         read(tmp_path / "nowhere.yaml", "train")

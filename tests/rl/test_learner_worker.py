@@ -14,7 +14,7 @@ from rl.runtime.board import Board
 from rl.runtime.weights import WeightsDirectory
 from rl.workers.learner import LearnerConfig, LearnerWorker
 from rl.workers.pacing import PacingConfig
-from rl.workers.ports import ENV_STEPS, LEARNER_DONE, TARGET_ENV_STEPS, UPDATES
+from rl.workers.ports import COLLECTED, ENV_STEPS, LEARNER_DONE, UPDATES
 
 
 class FakeAgent:
@@ -52,7 +52,6 @@ class Rig:
         self.board, self.weights = Board(path / "board.bin", lambda: 1.0), WeightsDirectory(path / "weights")
         self.agent, self.mixer = FakeAgent(), FakeMixer()
         self.saved: list[tuple[int, Mapping[str, Any]]] = []
-        self.board.set(TARGET_ENV_STEPS, 100)
         settings = {
             "warm_updates": 4,
             "learning_starts_env_steps": 3,
@@ -120,9 +119,11 @@ def test_a_checkpoint_names_a_published_policy_with_the_same_tensors(tmp_path: P
 
 def test_the_end_publishes_and_saves_the_last_update(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    rig.board.set(TARGET_ENV_STEPS, 3)
     rig.board.set(ENV_STEPS, 3)
     rig.run(30)
+    assert rig.board.get(LEARNER_DONE) == 0  # the actor may still be in the middle of its last episode
+    rig.board.set(COLLECTED, 1)
+    rig.run(1)
     assert rig.board.get(LEARNER_DONE) == 1
     assert rig.saved[-1][0] == 10
     assert int(rig.weights.load().tensors["calls"]) == 10
