@@ -24,13 +24,17 @@ from robot.sim.arm import SimArm, SimFaults
 from robot.sim.camera import SimCamera, SimCameras
 from robot.sim.expert import ExpertNoise, ScriptedCorrector, ScriptedExpert
 from robot.sim.scene import SIDE_VIEW, WRIST_VIEW, build_scene
+from robot.sim.tasks.assemble import AssembleTask
 from robot.sim.tasks.base import SimTask
+from robot.sim.tasks.insert import InsertTask
+from robot.sim.tasks.pick_place import PickPlaceTask
 from robot.sim.tasks.press import PressTask
+from robot.sim.tasks.sort import SortTask
 from robot.sim.workcell import SimWorkcell
 from robot.sim.world import SimWorld
 from robot.tasks import TaskSpec
 
-TASKS = ("press",)
+TASKS = ("press", "insert", "insert_tight", "assemble", "pick_place", "sort")
 
 
 class RobotKind(Enum):
@@ -68,6 +72,8 @@ class RobotConfig:
     proprio_frame: ProprioFrame = ProprioFrame.BASE  # where the tool's pose is seen from
 
     def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ValueError(f"robot.task={self.task}: no such task; {_nearest(self.task, TASKS)}")
         if not 32 <= self.image_px <= 512:
             raise ValueError(f"robot.image_px: expected 32 to 512, got {self.image_px}")
         if not 1.0 <= self.control_hz <= 50.0:
@@ -118,6 +124,16 @@ def make_task(name: str) -> SimTask:
     match name:
         case "press":
             return PressTask()
+        case "insert":
+            return InsertTask(name, clearance=0.0015)
+        case "insert_tight":
+            return InsertTask(name, clearance=0.0005)
+        case "assemble":
+            return AssembleTask()
+        case "pick_place":
+            return PickPlaceTask()
+        case "sort":
+            return SortTask()
         case _:
             raise ValueError(f"robot.task={name}: no such task; {_nearest(name, TASKS)}")
 
