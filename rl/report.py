@@ -5,19 +5,32 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from rich.console import Console
 from safetensors.numpy import load_file
 
+from rl import checkpoint
+from rl.agent.sac import SACAgent
 from rl.config import TrainConfig
-from rl.runtime.assemble import FILM, FRAMES
+from rl.demonstrations import DEMO_SEED
+from rl.diagnostics import value_profile
+from rl.diagnostics.value_profile import ValueProfileConfig
+from rl.runtime.assemble import FAILURES, FILM, FRAMES
 from rl.runtime.run_dir import RunDir
 from rl.summary import draw, summarise
+from robot.factory import ClockKind, RobotKind, make_expert, make_robot_env
+from robot.sim.expert import ExpertNoise
+
+PROFILE = "diagnostics/value_profile"  # .png and .json
 
 
 def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
-    """Write and show the summary of what has been run so far."""
+    """Write and show the summary of what has been run so far; of a finished run also the value profile."""
     facts = {
         "task": config.robot.task,
         "seed": config.seed,
@@ -38,6 +51,7 @@ def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
         run.metrics_path,
         run.real,
         frames,
+        summary["bc_line"],
     )
     if summary["final_success"] is not None:
         console.print(
@@ -50,6 +64,42 @@ def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
     console.print(f"picture {picture}", soft_wrap=True, highlight=False)
     if frames:
         console.print(f"film    {run.path / FILM}", soft_wrap=True, highlight=False)
+    if not summary["failures"]:
+        (run.path / FAILURES).unlink(missing_ok=True)  # of a shorter run that was continued
+    elif (run.path / FAILURES).exists():
+        console.print(f"failed  {run.path / FAILURES}", soft_wrap=True, highlight=False)
+    if summary["final_success"] is not None and config.robot.kind is RobotKind.SIM:
+        profile = write_value_profile(run, config, ValueProfileConfig())
+        if profile is not None:
+            console.print(f"value   {profile}", soft_wrap=True, highlight=False)
     opener = shutil.which("xdg-open")
     if config.open_picture and opener and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         subprocess.Popen([opener, str(picture)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def write_value_profile(run: RunDir, config: TrainConfig, settings: ValueProfileConfig) -> Path | None:
+    """Profile of the newest checkpoint, as PNG and JSON in the run directory; nothing else there changes.
+
+    Returns the picture; None without a checkpoint, or where the demonstrator failed.
+    """
+    saved = checkpoint.load_latest(run.checkpoints)
+    if saved is None:
+        return None
+    agent = SACAgent(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
+    agent.load_state(saved.tensors, saved.meta["agent"])
+    # Placing the arm needs a clock that waits for nobody.
+    env = make_robot_env(replace(config.robot, clock=ClockKind.VIRTUAL), seed=config.seed)
+    try:
+        expert = make_expert(env, np.random.default_rng([config.seed, 5]), ExpertNoise(0.0))
+        first_seed = DEMO_SEED + 1000 * config.seed
+        profile = value_profile.value_profile(env, agent, expert, settings, first_seed=first_seed)
+    finally:
+        env.close()
+    if profile is None:
+        return None
+    run.write_json(f"{PROFILE}.json", profile.as_json() | {"updates": saved.updates})
+    picture = run.path / f"{PROFILE}.png"
+    value_profile.draw(
+        profile, picture, f"V around the demonstration, {config.robot.task}, seed {config.seed}"
+    )
+    return picture

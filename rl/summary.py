@@ -21,6 +21,7 @@ import matplotlib.pyplot as plt
 Records = list[dict[str, Any]]
 
 
+_FAILURES = "final/failures/"
 SUSTAINED = (0.95, 3)  # this success or better at so many evaluations in a row
 
 
@@ -32,6 +33,15 @@ def sustained_env_steps(curve: Sequence[Mapping[str, Any]]) -> int | None:
         row = row + 1 if point["success"] >= level else 0
         if row == needed:
             return int(point["env_steps"])
+    return None
+
+
+def bc_line(records: Records) -> float | None:
+    """Success before the robot's first step, which a run with a behaviour-cloning warm start has to beat."""
+    for name in ("eval/success", "final/success"):
+        for record in records:
+            if record.get(name) is not None and record["env_steps"] == 0:
+                return float(record[name])
     return None
 
 
@@ -54,13 +64,18 @@ def summarise(metrics_path: Path, real: Path, control_hz: float, facts: Mapping[
     corrected = sum(info.corrections for info in StoreReader(real).episodes())
     env_steps = max((int(r["env_steps"]) for r in records), default=0)
     losses = [r for r in records if r.get("learner/q_mean") is not None]
+    failures = {
+        name.removeprefix(_FAILURES): int(n) for name, n in final.items() if name.startswith(_FAILURES)
+    }
     return {
         **facts,
+        "bc_line": bc_line(records) if facts["bc_updates"] else None,
         "final_success": final.get("final/success"),
         "wilson_low": final.get("final/wilson_low"),
         "wilson_high": final.get("final/wilson_high"),
         "eval_episodes": final.get("final/episodes"),
         "cycle_steps": final.get("final/cycle_steps"),
+        "failures": failures,
         "policy_version": final.get("final/policy_version"),
         "env_steps": env_steps,
         "sustained_env_steps": sustained_env_steps(curve),
@@ -74,12 +89,21 @@ def summarise(metrics_path: Path, real: Path, control_hz: float, facts: Mapping[
         "overruns": _last(episodes, "time/overruns"),
         "period_p99_ms": _last(episodes, "time/period_p99_ms"),
         "entropy": _last(losses, "learner/entropy"),
+        "value_bias": _last(records, "learner/value_bias"),
+        "value_correlation": _last(records, "learner/value_correlation"),
         "curve": curve,
     }
 
 
-def draw(path: Path, title: str, metrics_path: Path, real: Path, film: Mapping[str, list[Image]]) -> Path:
-    """One picture: learning curve and correction rate above, an early and the final episode as strips below."""
+def draw(
+    path: Path,
+    title: str,
+    metrics_path: Path,
+    real: Path,
+    film: Mapping[str, list[Image]],
+    bc_line: float | None,
+) -> Path:
+    """One picture: learning curve and corrections, the diagnostics below, then an early and the final episode."""
     records: Records = read_metrics(metrics_path)
     early = _early_episode(real)
     late = {view: np.stack(frames) for view, frames in film.items() if frames}
@@ -88,11 +112,13 @@ def draw(path: Path, title: str, metrics_path: Path, real: Path, film: Mapping[s
         for name, s in (("first episode", _strip(early)), ("final policy", _final(late)))
         if s is not None
     ]
-    figure = plt.figure(figsize=(12, 3.2 + 2.4 * len(rows)), layout="constrained")
-    grid = figure.add_gridspec(1 + len(rows), 2, height_ratios=[3.0] + [2.2] * len(rows))
-    _curves(figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1]), records)
+    figure = plt.figure(figsize=(12, 5.2 + 2.4 * len(rows)), layout="constrained")
+    grid = figure.add_gridspec(2 + len(rows), 6, height_ratios=[3.0, 1.8] + [2.2] * len(rows))
+    _curves(figure.add_subplot(grid[0, :3]), figure.add_subplot(grid[0, 3:]), records, bc_line)
+    for i, draw_panel in enumerate((_lengths, _entropy, _values)):
+        draw_panel(figure.add_subplot(grid[1, 2 * i : 2 * i + 2]), records)
     for i, (name, picture) in enumerate(rows):
-        axes = figure.add_subplot(grid[i + 1, :])
+        axes = figure.add_subplot(grid[i + 2, :])
         axes.imshow(picture)
         axes.set_title(name, loc="left", fontsize=10)
         axes.axis("off")
@@ -104,7 +130,7 @@ def draw(path: Path, title: str, metrics_path: Path, real: Path, film: Mapping[s
     return path
 
 
-def _curves(left: Any, right: Any, records: Records) -> None:
+def _curves(left: Any, right: Any, records: Records, bc_line: float | None) -> None:
     evaluations = [r for r in records if "eval/success" in r]
     finals = [r for r in records if "final/success" in r]
     episodes = [r for r in records if "env/success" in r]
@@ -119,12 +145,42 @@ def _curves(left: Any, right: Any, records: Records) -> None:
         high = max(0.0, r["final/wilson_high"] - r["final/success"])
         left.errorbar([r["env_steps"]], [r["final/success"]], yerr=[[low], [high]], fmt="s", color="C3", capsize=4,
                       label=f"final, {r['final/episodes']:.0f} episodes (95% interval)")  # fmt: skip
+    if bc_line is not None:
+        left.axhline(bc_line, color="grey", ls="--", label="before the first step (behaviour cloning)")
     left.set(xlabel="environment steps", ylabel="success", ylim=(-0.03, 1.05), title="learning curve")
     left.legend(fontsize=8, loc="lower right")
     right.plot([r["env_steps"] for r in episodes], [r["actor/correction_rate"] for r in episodes], color="C1")
     right.set(
         xlabel="environment steps", ylabel="share of corrected steps", ylim=(-0.03, 1.05), title="corrections"
     )
+
+
+def _lengths(axes: Any, records: Records) -> None:
+    _plot(axes, records, "eval/mean_steps", "o-", "all episodes")
+    _plot(axes, records, "eval/cycle_steps", "o--", "successes")
+    axes.set(ylabel="control steps", ylim=(0, None), title="length of evaluation episodes")
+    axes.legend(fontsize=8)
+
+
+def _entropy(axes: Any, records: Records) -> None:
+    _plot(axes, records, "learner/entropy", "-", "")
+    axes.set(ylabel="nats", title="entropy of the policy")
+
+
+def _values(axes: Any, records: Records) -> None:
+    _plot(axes, records, "learner/value_bias", "o-", "bias")
+    _plot(axes, records, "learner/value_correlation", "o--", "correlation")
+    axes.axhline(0, color="grey", lw=0.8)
+    axes.set(ylim=(-1.05, 1.05), title="value against return")
+    axes.legend(fontsize=8)
+
+
+def _plot(axes: Any, records: Records, name: str, style: str, label: str) -> None:
+    """One metric against the environment steps."""
+    points = [(r["env_steps"], r[name]) for r in records if r.get(name) is not None]
+    axes.plot([x for x, _ in points], [y for _, y in points], style, ms=3, label=label)
+    axes.set_xlabel("environment steps")
+    axes.title.set_fontsize(10)
 
 
 def _early_episode(real: Path) -> Episode | None:

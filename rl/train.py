@@ -28,8 +28,8 @@ def _train(overrides: list[str]) -> int:
     run = _open(overrides)
     config = run.config
     console.print(f"run {run.path}", soft_wrap=True, highlight=False)
-    if config.runtime.kind is RuntimeKind.INLINE:
-        load_optimiser()  # before the first demonstration is drawn: the learner will share this process
+    load_optimiser()  # before the first demonstration is drawn: an inline learner, and at the end the agent whose
+    # values are shown, share this process
     prepare(run, config, lambda text: console.print(text, soft_wrap=True, highlight=False))
     wandb = WandbLog(run, config)
     with Display(run, console, wandb) as display:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -16,6 +17,8 @@ from rl.replay.reader import Rows, StoreReader
 from rl.replay.schema import StoreSchema
 from rl.statistics import rank_correlation
 from robot.types import Array, Float32, Observation
+
+MIN_STEPS = 10  # fewer say nothing of an order
 
 
 class ValuingAgent(Protocol):
@@ -82,7 +85,7 @@ class ValueCheck:
     def measure(self) -> dict[str, float]:
         """Metrics `learner/value_...`; empty before the first finished episode. Draws no random number.
 
-        value_bias: mean of Q - return. value_correlation: Spearman's, NaN where all are equal.
+        value_bias: mean of Q - return. value_correlation: Spearman's, NaN below MIN_STEPS or where all are equal.
         value_steps: transitions compared.
         """
         self._reader.refresh()
@@ -91,9 +94,10 @@ class ValueCheck:
         if not pairs:
             return {}
         values, returns = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        correlation = rank_correlation(values, returns) if len(values) >= MIN_STEPS else math.nan
         return {
             "learner/value_bias": float(np.mean(values - returns)),
-            "learner/value_correlation": rank_correlation(values, returns),
+            "learner/value_correlation": correlation,
             "learner/value_steps": len(values),
         }
 
