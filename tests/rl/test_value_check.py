@@ -23,7 +23,7 @@ from rl.runtime.weights import WeightsDirectory
 from rl.statistics import rank_correlation
 from rl.workers.learner import DEMO, ONLINE, LearnerConfig, LearnerWorker
 from rl.workers.pacing import PacingConfig
-from rl.workers.ports import ENV_STEPS, TARGET_ENV_STEPS
+from rl.workers.ports import COLLECTED, ENV_STEPS
 from robot.types import Float32, Observation, ProprioSpec, Source, Transition
 
 GAMMA = 0.9
@@ -86,23 +86,26 @@ def check(path: Path, agent: Oracle, **config: int) -> dict[str, float]:
 
 def test_a_perfect_critic_has_no_bias_and_full_correlation(tmp_path: Path) -> None:
     with StoreWriter(tmp_path, SCHEMA) as writer:
-        for length in (3, 6):
+        for length in (4, 7):
             add_episode(writer, [GAMMA ** (length - 1 - t) for t in range(length)] + [7.0])
     # Seven comes after the end of the episode, where nothing is worth anything.
     result = check(tmp_path, Oracle(), rows=2)
     assert result["learner/value_bias"] == pytest.approx(0.0, abs=1e-6)
     assert result["learner/value_correlation"] == pytest.approx(1.0)
-    assert result["learner/value_steps"] == 9
+    assert result["learner/value_steps"] == 11
 
 
 def test_an_optimistic_critic_shows_its_bias_and_a_wrong_one_the_wrong_order(tmp_path: Path) -> None:
     with StoreWriter(tmp_path, SCHEMA) as writer:
-        add_episode(writer, [1.0, 0.9, 0.81, 0.0])  # falls towards success; the returns are .81, .9, 1
+        for _ in range(4):
+            add_episode(writer, [1.0, 0.9, 0.81, 0.0])  # falls towards success; the returns are .81, .9, 1
     result = check(tmp_path, Oracle())
     assert result["learner/value_correlation"] == pytest.approx(-1.0)
     assert result["learner/value_bias"] == pytest.approx(0.0, abs=1e-6)
+    assert math.isnan(check(tmp_path, Oracle(), episodes=3)["learner/value_correlation"])  # of nine steps
     with StoreWriter(tmp_path / "flat", SCHEMA) as writer:
-        add_episode(writer, [0.95] * 4)
+        for _ in range(4):
+            add_episode(writer, [0.95] * 4)
     flat = check(tmp_path / "flat", Oracle())
     assert flat["learner/value_bias"] == pytest.approx(0.95 - (0.81 + 0.9 + 1.0) / 3, abs=1e-6)
     assert math.isnan(flat["learner/value_correlation"])
@@ -145,8 +148,8 @@ def learn(
     """Twenty updates from pixels with the real agent; returns its state and how often it was diagnosed."""
     agent = make_agent(make_spec(views=VIEWS, proprio=SPEC))
     board = Board(path / f"board{diagnose_every}.bin", lambda: 1.0)
-    board.set(TARGET_ENV_STEPS, 12)
     board.set(ENV_STEPS, 12)
+    board.set(COLLECTED, 1)
     comparison, results = ValueCheck(agent, StoreReader(path / "real"), GAMMA), []
     learner = LearnerWorker(
         agent,
