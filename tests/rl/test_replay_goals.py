@@ -76,6 +76,20 @@ def test_only_finished_real_successes_have_a_goal(tmp_path: Path, segment_rows: 
         }
 
 
+def test_rows_drawn_before_their_episode_was_discarded_have_no_goal(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema(3)) as writer:
+        record(writer, 2, EndReason.SUCCESS)
+        number = writer.begin_episode(observation(1, 0))
+        writer.add(transition(number, 0, terminated=True))
+        reader = StoreReader(tmp_path)
+        drawn = reader.valid_starts.copy()
+        writer.discard_episode()
+        reader.refresh()
+        batch = empty_batch(reader.schema, len(drawn))
+        reader.gather(drawn, batch)
+        assert goals(batch) == {0: (0, 2), 1: None}
+
+
 def test_an_open_episode_gets_its_goal_when_it_succeeds(tmp_path: Path) -> None:
     with StoreWriter(tmp_path, schema(3)) as writer:
         writer.begin_episode(observation(0, 0))
