@@ -212,10 +212,14 @@ class TargetLimiter:
             if (
                 result.position_error > self._config.ik_position_tolerance
                 or result.rotation_error > self._config.ik_rotation_tolerance
-                or np.abs(step).max() > self._config.max_ik_step
             ):
                 clipped.add(ClipReason.IK)
                 break
+            if np.abs(step).max() > self._config.max_ik_step:
+                # Another branch, or near full reach, where joints must turn far: there a shorter step is good.
+                clipped.add(ClipReason.IK)
+                share *= 0.5
+                continue
             allowed = self._joint_share(step, target.joint_positions - measured, elapsed, clipped)
             if allowed >= 1.0 - ROUNDING:
                 return Advance(Target(pose, result.joint_positions), executed, clipped)

@@ -127,6 +127,15 @@ class InsertTask:
         over = height if self._within(offset) else max(height, min(sideways, 0.02))
         return (over - height) + sideways + (over + RIM - FLOOR) + YAW_REACH * abs(yaw_error)
 
+    def failure(self, world: SimWorld) -> str:
+        """Where the tip ended, if it came down at the slot."""
+        offset, height, _ = self._tip(world)
+        if self._within(offset) and height < -0.003:
+            return "not pushed through"
+        if height < 0.003 and float(np.abs(offset).max()) < _WALL:
+            return "jammed on the rim"
+        return "beside the slot" if height < -0.003 else ""
+
     def privileged(self, world: SimWorld) -> Array:
         """Slot relative to the block's tip: x, y [m], height of the tip above the rim [m], yaw [rad]; the slot."""
         offset, height, yaw_error = self._tip(world)
