@@ -21,7 +21,7 @@ ITEM_LOWER, ITEM_UPPER = np.array([0.225, 0.015]), np.array([0.335, 0.155])  # m
 ITEM_YAW = 0.25  # rad, yaws vary by as much to both sides
 SPACING = 0.06  # m at least between items
 LANE = np.array([0.048, 0.09])  # m in x and y beside the named item that its graspers need free at reset
-START_LOWER, START_UPPER = np.array([0.25, -0.04, 0.11]), np.array([0.31, 0.06, 0.14])  # m, tool point
+START_LOWER, START_UPPER = np.array([0.25, -0.01, 0.12]), np.array([0.31, 0.08, 0.145])  # m, tool point
 
 _WALL = 0.003  # m, half the thickness
 _WALL_HEIGHT = 0.01  # m, below the fingertips of a tool that grasps
