@@ -36,7 +36,10 @@ class Waypoint:
 
 
 class SimTask(Protocol):
-    """A task keeps no state of an episode: it all lies in the world; a restored world is a restored task."""
+    """A task keeps no state of an episode: it all lies in the world; a restored world is a restored task.
+
+    A task that can say how it failed has `failure` as well, see `robot.sim.failure.NamesFailure`.
+    """
 
     spec: TaskSpec
     scene: SceneConfig
