@@ -41,10 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     print(f"Python {platform.python_version()}, MuJoCo {metadata.version('mujoco')}, {os.cpu_count()} cores")
     probes = _probe_all()
-    if options.install and not _working(probes):
+    missing = [package for package in PACKAGES["egl"] if not _installed(package)]
+    if options.install and missing and not _working(probes):
         if os.geteuid() != 0:
             print("--install needs root; run the apt-get line below with sudo")
-        elif _install(PACKAGES["egl"]):
+        elif _install(missing):
             probes = _probe_all()
     return _report(probes)
 
