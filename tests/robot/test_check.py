@@ -50,16 +50,25 @@ def test_nothing_works(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 def test_install_runs_apt_get_as_root_only(monkeypatch: pytest.MonkeyPatch, user: int, code: int) -> None:
     fake(monkeypatch)
     monkeypatch.setattr(check.os, "geteuid", lambda: user)
-    installed: list[tuple[str, ...]] = []
+    monkeypatch.setattr(check, "_installed", lambda package: package == "libegl1")
+    installed: list[list[str]] = []
 
-    def install(packages: tuple[str, ...]) -> bool:
+    def install(packages: list[str]) -> bool:
         installed.append(packages)
         fake(monkeypatch, "egl")
         return True
 
     monkeypatch.setattr(check, "_install", install)
     assert check.main(["--install"]) == code
-    assert installed == ([("libegl1", "libgl1-mesa-dri")] if user == 0 else [])
+    assert installed == ([["libgl1-mesa-dri"]] if user == 0 else [])
+
+
+def test_install_leaves_alone_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch)
+    monkeypatch.setattr(check.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(check, "_installed", lambda _package: True)
+    monkeypatch.setattr(check, "_install", lambda _packages: pytest.fail("nothing was missing"))
+    assert check.main(["--install"]) == 1
 
 
 def test_the_probe_draws(capsys: pytest.CaptureFixture[str]) -> None:
