@@ -12,7 +12,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from robot.env import RobotEnv
 from robot.factory import TASKS, ObsKind, RobotConfig, make_corrector, make_expert, make_robot_env
 from robot.interfaces import RobotFault
 from robot.sim.expert import ExpertNoise
+from robot.sim.workcell import SimWorkcell
 from robot.types import Float32, Image
 from robot.wrappers import HumanIntervention
 
@@ -158,36 +159,49 @@ def speed(task: str, steps: int = 400) -> float:
     return round(steps / elapsed, 1)
 
 
+@dataclass(frozen=True)
+class Film:
+    """All images of one episode by view, how it ended, and the share of the way that was left at its end."""
+
+    images: dict[str, Any]
+    success: bool
+    why: str
+    left: float
+
+
 def contact_sheet(task: str) -> Image:
-    """A successful and a failed episode in both views, at what the policy sees."""
+    """A successful episode and a failed one in both views, at what the policy sees.
+
+    The failure is the nearest one that was not about to succeed when its time was over.
+    """
     env = make_robot_env(RobotConfig(task=task))
-    rows = []
-    for wanted in (True, False):
-        # A clumsy hand fails near the goal, as a policy does; failures from afar are easy to tell.
-        expert = make_expert(env, np.random.default_rng(0), ExpertNoise(0.25 if wanted else 1.0))
-        for seed in range(100):
-            images, success, why = film(env, expert.reset, expert.act, seed)
-            if success is wanted:
-                break
-        rows.append(_labelled(strip(images, COLUMNS), f"{task}: success" if success else f"{task}: {why}"))
+    success = next(shot for shot in films(env, ExpertNoise().level, 100) if shot.success)
+    failures = (shot for shot in films(env, 0.6, 60) if not shot.success and shot.left > 0.1)
+    failure = min(failures, key=lambda shot: shot.left)
     env.close()
-    return np.concatenate(rows, axis=0)
+    return np.concatenate(
+        [_labelled(strip(shot.images, COLUMNS), f"{task}: {shot.why}") for shot in (success, failure)], axis=0
+    )
 
 
-def film(
-    env: RobotEnv, begin: Callable[[], None], act: Callable[[], Float32], seed: int
-) -> tuple[dict[str, Any], bool, str]:
-    """All images of one episode, whether it succeeded, and why not."""
-    values, _ = env.reset(seed=seed)
-    begin()
-    frames = {view: [image] for view, image in values["images"].items()}
-    while True:
-        values, _, terminated, truncated, info = env.step(act())
-        for view, image in values["images"].items():
-            frames[view].append(image)
-        if terminated or truncated:
-            images = {view: np.stack(seen) for view, seen in frames.items()}
-            return images, bool(terminated), f"failure ({info.get('failure') or 'not finished'})"
+def films(env: RobotEnv, noise: float, episodes: int) -> Iterator[Film]:
+    """Episodes of an expert of this noise level; a clumsy one fails near the goal, as a policy does."""
+    expert = make_expert(env, np.random.default_rng(0), ExpertNoise(noise))
+    cell = env.workcell
+    assert isinstance(cell, SimWorkcell)
+    for seed in range(episodes):
+        values, _ = env.reset(seed=seed)
+        expert.reset()
+        start = cell.task.progress(cell.world)
+        frames, ended = {view: [image] for view, image in values["images"].items()}, False
+        while not ended:
+            values, _, terminated, truncated, info = env.step(expert.act())
+            for view, image in values["images"].items():
+                frames[view].append(image)
+            ended = terminated or truncated
+        why = "success" if terminated else f"failure ({info['failure']})"
+        images = {view: np.stack(seen) for view, seen in frames.items()}
+        yield Film(images, bool(terminated), why, cell.task.progress(cell.world) / start)
 
 
 def _labelled(picture: Image, text: str) -> Image:

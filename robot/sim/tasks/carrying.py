@@ -1,4 +1,4 @@
-"""Carrying: take one item from wherever it lies to a goal and let go. Shared by pick_place and sort.
+"""Carrying: take one item from wherever it lies to a goal and let go. Shared by pick_place, sort and assemble.
 
 All is a function of the present state of the world, so that a corrector can take over from any of them.
 """
