@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+SESSION = "run/session"  # marks the first record of each session of a run
+
 
 class MetricsLog:
     """Append-only `metrics.jsonl`; several processes may write, each line in one `write` of an O_APPEND file."""

@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
-from rl.metrics import read_metrics
+from rl.metrics import SESSION, read_metrics
 from rl.pictures import strip
 from rl.replay.reader import StoreReader
 from robot.types import Episode, Image
@@ -19,8 +19,6 @@ matplotlib.use("Agg")  # files only: works without a display
 import matplotlib.pyplot as plt
 
 Records = list[dict[str, Any]]
-
-
 _FAILURES = "final/failures/"
 SUSTAINED = (0.95, 3)  # this success or better at so many evaluations in a row
 
@@ -48,15 +46,16 @@ def bc_line(records: Records) -> float | None:
 def summarise(metrics_path: Path, real: Path, control_hz: float, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a run: evaluation curve, final success, corrections, counts, minutes."""
     records: Records = read_metrics(metrics_path)
+    minutes = session_minutes(records)
     curve = [
         {
             "env_steps": int(r["env_steps"]),
             "updates": int(r["updates"]),
-            "minutes": round((float(r["time"]) - float(records[0]["time"])) / 60, 3),
+            "minutes": spent,
             "success": r["eval/success"],
             "mean_steps": r["eval/mean_steps"],
         }
-        for r in records
+        for r, spent in zip(records, minutes, strict=True)
         if "eval/success" in r
     ]
     final = next((r for r in reversed(records) if "final/success" in r), {})
@@ -83,7 +82,7 @@ def summarise(metrics_path: Path, real: Path, control_hz: float, facts: Mapping[
         "correction_seconds": round(corrected / control_hz, 1),
         "updates": max((int(r["updates"]) for r in records), default=0),
         "episodes": len(episodes),
-        "minutes": _minutes(records),
+        "minutes": minutes[-1] if minutes else 0.0,
         "correction_rate_first": _mean(episodes[: len(episodes) // 4 or 1], "actor/correction_rate"),
         "correction_rate_last": _last(episodes, "actor/correction_rate"),
         "overruns": _last(episodes, "time/overruns"),
@@ -199,9 +198,15 @@ def _final(frames: Mapping[str, NDArray[np.uint8]]) -> Image | None:
     return strip(frames, 12) if frames else None
 
 
-def _minutes(records: Records) -> float:
-    times = [float(r["time"]) for r in records]
-    return round((max(times) - min(times)) / 60, 2) if times else 0.0
+def session_minutes(records: Records) -> list[float]:
+    """Minutes of work up to each record; the time between two sessions of a resumed run does not count."""
+    minutes, total, before = [], 0.0, None
+    for record in records:
+        if before is not None and SESSION not in record:
+            total += max(0.0, float(record["time"]) - before)
+        before = float(record["time"])
+        minutes.append(round(total / 60, 3))
+    return minutes
 
 
 def _mean(records: Records, name: str) -> float | None:

@@ -11,12 +11,14 @@ from rich.console import Console
 from rl import command
 from rl.agent.adam import load_optimiser
 from rl.config import RuntimeKind, TrainConfig, load_dict, to_object
+from rl.metrics import SESSION
 from rl.preparation import prepare
 from rl.runtime.display import Display
 from rl.runtime.inline import run_inline
 from rl.runtime.local import Supervisor
 from rl.runtime.run_dir import RunDir
 from rl.runtime.wandb_log import WandbLog
+from rl.workers.ports import ENV_STEPS, UPDATES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,6 +33,8 @@ def _train(overrides: list[str]) -> int:
     load_optimiser()  # before the first demonstration is drawn: an inline learner, and at the end the agent whose
     # values are shown, share this process
     prepare(run, config, lambda text: console.print(text, soft_wrap=True, highlight=False))
+    board = run.board()
+    run.metrics().write("run", board.get(ENV_STEPS), board.get(UPDATES), {SESSION: 1.0})
     wandb = WandbLog(run, config)
     with Display(run, console, wandb) as display:
         match config.runtime.kind:

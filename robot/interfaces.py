@@ -59,7 +59,7 @@ class Frame:
 
 
 class Camera(Protocol):
-    """One view. `read` returns the newest frame at once; a silent camera shows as an old timestamp, never as a fresh one."""
+    """One view. `read` returns the newest frame; a silent camera shows as an old timestamp, not a fresh one."""
 
     name: str
     height: int
@@ -89,7 +89,7 @@ class TeleopCommand:
     """One reading of a correction device.
 
     delta: (6,) in [-1, 1], position and rotation, along base axes. gripper: held state, +1 open, -1 closed, 0 no
-    opinion. engaged: the dead-man is held; only then does `delta` move the arm. age: seconds since the device last spoke.
+    opinion. engaged: the dead-man is held; only then does `delta` move the arm. age: seconds since the device spoke.
     """
 
     delta: Array = field(default_factory=lambda: np.zeros(6))

@@ -20,7 +20,9 @@ def joint_ramp(start: Array, goal: Array, max_speed: float, max_acceleration: fl
     # Accelerate, cruise, brake; a short motion never reaches the cruising speed.
     peak = min(max_speed, math.sqrt(distance * max_acceleration))
     ramp = peak / max_acceleration
-    steps = max(1, math.ceil((distance / peak + ramp) / period - 1e-9))  # rounding alone may part start from goal
+    steps = max(
+        1, math.ceil((distance / peak + ramp) / period - 1e-9)
+    )  # rounding alone may part start from goal
     duration = steps * period
     # Stretched to whole periods: the same ramps, and the peak that then covers the distance.
     peak = distance / (duration - ramp)
