@@ -18,6 +18,7 @@ from rl.workers.ports import HOLD, OPERATOR_STOP, STOP
 
 STOP_ORDER = ("actor", "learner")  # the arm holds first, then the learner saves
 TICK_S = 0.1
+STARTUP_S = 60.0  # to the first heartbeat of a new process
 GRACE_S = 8.0  # for a clean end of each worker; all children are gone within 10 s of an exception
 
 
@@ -101,10 +102,13 @@ class Supervisor:
 
     def _kill_silent(self) -> None:
         for name, process in self._processes.items():
-            since_start = time.monotonic() - self._started[name]
-            if min(self._board.silence(name), since_start) > self._config.silent_s:
-                self._say(f"{name} has been silent for {self._config.silent_s:.0f} s: ending it")
+            silence, limit = self._board.silence(name), self._config.silent_s
+            if silence == float("inf"):  # still importing and building; a cold disk makes that slow
+                silence, limit = time.monotonic() - self._started[name], limit + STARTUP_S
+            if silence > limit and process.is_alive():
+                self._say(f"{name} has been silent for {limit:.0f} s: ending it")
                 process.kill()
+                process.join(1.0)
 
     def _error_of(self, name: str) -> str:
         report = self._run.path / "errors" / f"{name}.txt"

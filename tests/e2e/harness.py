@@ -39,11 +39,11 @@ SMALL = (
 )
 
 
-def start(*overrides: str) -> subprocess.Popen[str]:
-    """`groundhog train` in a process group of its own; output is collected by `finish`."""
+def start(*overrides: str, command: str = "train") -> subprocess.Popen[str]:
+    """`groundhog <command>` in a process group of its own; output is collected by `finish`."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "rl.train", *overrides],
+        [sys.executable, "-m", f"rl.{command}", *overrides],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

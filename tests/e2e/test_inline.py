@@ -88,3 +88,13 @@ def test_nothing_in_a_run_is_a_pickle(run: RunDir) -> None:
         if path.is_file():
             with path.open("rb") as file:
                 assert file.read(1) != b"\x80", path  # the first byte of every binary pickle
+
+
+def test_a_keyboard_that_nobody_touches_leaves_the_policy_in_charge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    run = _train(tmp_path, "correction.kind=keyboard", "actor.max_env_steps=20")
+    reader = StoreReader(run.real)
+    assert reader.num_transitions >= 20
+    assert not any(info.corrections for info in reader.episodes())

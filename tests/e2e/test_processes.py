@@ -117,3 +117,44 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
     StoreReader(run.real).verify_all()
+
+
+def test_a_frozen_actor_is_replaced_and_a_paused_learner_costs_nothing(tmp_path: Path) -> None:
+    process, run = _start(tmp_path, "actor.max_env_steps=250", "runtime.silent_s=2.5")
+    harness.wait_until(_running(run, 40), process)
+    before = harness.snapshot(run)
+    board = run.board()
+    frozen = board.pid("actor")
+    os.kill(frozen, signal.SIGSTOP)
+    harness.wait_until(lambda: board.pid("actor") not in (0, frozen), process, timeout=30)
+    harness.check_survived(run, before)
+    paused = board.pid("learner")
+    os.kill(paused, signal.SIGSTOP)
+    time.sleep(1.0)
+    os.kill(paused, signal.SIGCONT)
+    code, output = harness.finish(process)
+    assert code == 0, output
+    assert "actor has been silent" in output
+    reader = StoreReader(run.real)
+    starts = reader.valid_starts
+    steps = reader.records(starts)["transition"]["env_step"]
+    np.testing.assert_array_equal(steps, np.arange(len(starts)))  # none lost, none twice
+
+
+def test_ctrl_c_while_recording_keeps_every_finished_demonstration(tmp_path: Path) -> None:
+    out = tmp_path / "demos"
+    process = harness.start(f"out={out}", "demos.episodes=100000", "robot.obs=state", command="record")
+    harness.wait_until(lambda: (out / "journal.jsonl").exists() and len(_lines(out)) >= 3, process)
+    finished = len(_lines(out))
+    os.killpg(process.pid, signal.SIGINT)
+    code, output = harness.finish(process, timeout=30)
+    assert code == 130, output
+    reader = StoreReader(out)
+    assert reader.num_episodes >= finished
+    assert reader.verify_all() == reader.num_rows
+    kept = [info for info in reader.episodes() if not info.discarded]
+    assert len(kept) >= finished and all(info.success for info in kept)
+
+
+def _lines(store: Path) -> list[str]:
+    return (store / "journal.jsonl").read_text().splitlines()
