@@ -14,12 +14,12 @@ from robot.tasks import GripperMode, TaskSpec
 from robot.types import Array, ProprioSpec
 
 RADIUS = 0.018  # m, of the aubergine
-PLATE_RADIUS, PLATE_HEIGHT = 0.065, 0.014  # m; too high for what is pushed to roll up
-ON_PLATE = 0.045  # m from the plate's centre to that of an aubergine which lies on it
-ITEM_LOWER, ITEM_UPPER = np.array([0.24, 0.03]), np.array([0.32, 0.11])  # m, its places at reset
+PLATE_RADIUS, PLATE_HEIGHT = 0.055, 0.01  # m; low enough for the fingers to pass
+ON_PLATE = 0.035  # m from the plate's centre to that of an aubergine which lies on it
+ITEM_LOWER, ITEM_UPPER = np.array([0.24, 0.035]), np.array([0.32, 0.12])  # m, its places at reset
 ITEM_YAW = 0.6  # rad, its yaw varies by as much to both sides
 PLATE_LOWER, PLATE_UPPER = np.array([0.26, -0.11]), np.array([0.30, -0.08])  # m
-START_LOWER, START_UPPER = np.array([0.25, -0.04, 0.11]), np.array([0.31, 0.06, 0.14])  # m
+START_LOWER, START_UPPER = np.array([0.25, -0.04, 0.11]), np.array([0.31, 0.06, 0.14])  # m, tool point
 
 _AUBERGINE = Item("aubergine", Shape.BAR, rest=RADIUS, reach=0.038)
 _OBJECTS = f"""
