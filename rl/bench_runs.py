@@ -28,6 +28,10 @@ COPIED = [
     "minutes",
     "correction_rate",
     "correction_seconds",
+    "bc_line",
+    "failures",
+    "value_bias",
+    "value_correlation",
     "curve",
 ]
 POLL_S = 0.5

@@ -40,6 +40,16 @@ def test_every_arm_composes(arm: str) -> None:
     assert isinstance(load("train", ["experiment=press_pixels", f"arm={arm}"]), TrainConfig)
 
 
+@pytest.mark.parametrize(
+    ("preset", "episodes", "noise"), [("clean", 20, 0.0), ("human", 20, 0.25), ("scarce", 5, 0.25)]
+)
+def test_difficulty_presets_of_demonstrations(preset: str, episodes: int, noise: float) -> None:
+    for command in ("train", "record"):
+        demos = load(command, [f"demos={preset}"]).demos
+        assert (demos.episodes, demos.noise) == (episodes, noise)
+    assert load("train", [f"demos={preset}", "demos.episodes=7"]).demos.episodes == 7
+
+
 def test_overrides_reach_their_dataclass_and_enums_may_be_lower_case() -> None:
     config = load(
         "train", ["seed=3", "robot.clock=wall", "runtime.kind=INLINE", "agent.encoder.channels=[8,8,8]"]
@@ -63,6 +73,7 @@ def test_overrides_reach_their_dataclass_and_enums_may_be_lower_case() -> None:
         ("experiment=pres_pixels", "experiment=pres_pixels: no such file .*press_pixels"),
         ("pacing.utd_ratio=0", "utd_ratio"),
         ("nonsense", "nonsense"),
+        ("demos=scarse", "demos=scarse: no such file in configs/demos; did you mean `scarce`"),
     ],
 )
 def test_a_wrong_override_is_named_with_its_remedy(override: str, message: str) -> None:
