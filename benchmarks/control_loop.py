@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.header import RESULTS, header, write
 from rl.agent.acting import ActingPolicy
 from rl.agent.sac import SACConfig
 from rl.agent.spec import AgentSpec
 from rl.build import views_of
 from rl.evaluation import to_observation
 from rl.metrics import read_metrics
+from rl.provenance import RESULTS, header, write
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir
 from robot.factory import ClockKind, RobotConfig, make_robot_env

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.header import RESULTS, header, write
+from rl.provenance import RESULTS, header, write
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir
 from tests.e2e import harness

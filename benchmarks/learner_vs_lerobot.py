@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.header import RESULTS, ROOT, header, write
+from rl.provenance import RESULTS, ROOT, header, write
 
 BATCH, PROPRIO, ROWS = 64, 24, 400
 VIEWS = ("front", "wrist")

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.header import RESULTS, header, write
+from rl.provenance import RESULTS, header, write
 from rl.replay.arrays import empty_batch
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.mixer import Mixer

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.header import RESULTS, header, write
+from rl.provenance import RESULTS, header, write
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotConfig, make_robot_env
 

@@ -22,8 +22,8 @@ import numpy as np
 from PIL import Image as PilImage
 from PIL import ImageDraw
 
-from benchmarks.header import RESULTS, header, write
 from rl.pictures import TILE, save_png, strip
+from rl.provenance import RESULTS, header, write
 from robot.env import RobotEnv
 from robot.factory import TASKS, ObsKind, RobotConfig, make_corrector, make_expert, make_robot_env
 from robot.interfaces import RobotFault
