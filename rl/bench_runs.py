@@ -14,6 +14,7 @@ from typing import Any
 
 from rl.config import CONFIG_DIR, BenchConfig, ConfigError, load
 from rl.provenance import header
+from rl.runtime.interrupt import InterruptFlag
 
 PACKAGES = ("torch", "mujoco", "numpy", "gymnasium")
 COPIED = [
@@ -60,7 +61,7 @@ class BenchRun:
     @property
     def command(self) -> list[str]:
         """A run that was interrupted continues; a new one starts."""
-        if (self.path / "spec.json").exists():
+        if (self.path / "config.yaml").exists():
             return [f"resume={self.path}"]
         return list(self.overrides)
 
@@ -101,9 +102,10 @@ def _plan(config: BenchConfig, task: str, arm: str, seed: int) -> BenchRun:
 def run_all(runs: Sequence[BenchRun], parallel: int, say: Callable[[str], None]) -> list[BenchRun]:
     """Run all, `parallel` side by side; returns those that failed. An interrupt ends the children cleanly."""
     waiting, failed = list(runs), []
+    interrupted = InterruptFlag()
     running: dict[BenchRun, subprocess.Popen[bytes]] = {}
     try:
-        while waiting or running:
+        while (waiting or running) and not interrupted.seen:
             while waiting and len(running) < parallel:
                 run = waiting.pop(0)
                 running[run] = _start(run)
@@ -121,9 +123,12 @@ def run_all(runs: Sequence[BenchRun], parallel: int, say: Callable[[str], None])
                     say(f"failed {run.name}: exit code {process.returncode}, see {run.log}")
     finally:
         for process in running.values():
-            process.terminate()
+            process.terminate()  # a clean end of that run; the next bench resumes it
         for process in running.values():
             process.wait()
+        interrupted.restore()
+    if interrupted.seen:
+        raise KeyboardInterrupt
     return failed
 
 

@@ -79,7 +79,7 @@ def record_demonstrations(
     seed: int,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Attempt]:
-    """Record until the store in `path` holds `config.episodes` successes; yields after each attempt.
+    """Record until the store in `path` holds `config.episodes` successes, or the person says STOP; yields each attempt.
 
     A failed attempt is journalled as discarded: it stays on disk and is never sampled. Resumes a store that holds
     some already. Raises ConfigError where too many attempts fail.
@@ -94,14 +94,18 @@ def record_demonstrations(
                     f"demos: only {have} of {config.episodes} demonstrations succeeded in {limit} attempts; "
                     "lower demos.noise, or record by hand"
                 )
-            info = _attempt(writer, led, DEMO_SEED + 1000 * seed + writer.num_episodes, stop, show)
+            layout = DEMO_SEED + 1000 * seed + writer.num_episodes
+            info, stopped = _attempt(writer, led, layout, stop, show)
             have += info.success and not info.discarded
             yield Attempt(info, have, config.episodes)
+            if stopped:
+                return
 
 
 def _attempt(
     writer: StoreWriter, env: gym.Env[Any, Any], seed: int, stop: Callable[[], bool], show: OnStep
-) -> EpisodeInfo:
+) -> tuple[EpisodeInfo, bool]:
+    """One attempt, and whether the person at the device ended the recording with it."""
     values, info = env.reset(seed=seed)
     observation = to_observation(values, info)
     show(observation, info)
@@ -120,7 +124,7 @@ def _attempt(
                 terminated=bool(terminated),
                 truncated=bool(truncated),
                 source=Source.DEMO,
-                intervened=True,
+                intervened=bool(info["intervened"]),
                 gripper_changed=bool(info["gripper_changed"]),
                 label=Label.SUCCESS if success else Label.UNKNOWN,
             )
@@ -128,7 +132,8 @@ def _attempt(
         observation = following
         show(observation, info)
         if terminated or truncated:
+            stopped = bool(info.get("stop"))
             if success and not info.get("discard"):
-                return writer.end_episode(EpisodeOutcome(EndReason.SUCCESS))
-            return writer.discard_episode("failed attempt")
-    return writer.discard_episode("recording stopped")
+                return writer.end_episode(EpisodeOutcome(EndReason.SUCCESS)), stopped
+            return writer.discard_episode("recording stopped" if stopped else "failed attempt"), stopped
+    return writer.discard_episode("recording stopped"), True

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from rl.agent.spec import AgentSpec
 from rl.build import copy_episodes, make_schema, make_spec
 from rl.config import ConfigError, CorrectionKind, TrainConfig
+from rl.corrections import BY_HAND, make_teleop
 from rl.demonstrations import record_demonstrations
 from rl.replay import memory_plan
 from rl.replay.reader import StoreReader
@@ -32,9 +36,15 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
     """Make a new run ready, or check one that continues; nothing recorded is ever removed."""
     env = make_robot_env(config.robot, seed=config.seed)
     try:
+        if config.correction.kind in BY_HAND:  # its device must be there before anything is recorded
+            device = make_teleop(config.correction.kind, env, np.random.default_rng(0))
+            assert device is not None
+            device.close()
         spec = _agent_spec(env, config)
         with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start
             recorded = real.num_transitions
+            if not real.recovery.clean:
+                say(f"{run.real}: {real.recovery}")
         _plan_memory(run, config, env, say)
         if not (run.path / "spec.json").exists():
             _demonstrations(run, config, env, say)
@@ -47,6 +57,8 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
     finally:
         env.close()
     demos = StoreReader(run.demo)
+    for store in (demos, StoreReader(run.real)):
+        store.verify_all()  # nothing damaged is learned from
     if demos.num_transitions == 0:
         raise ConfigError(
             f"{run.demo}: holds no demonstration; record some with `groundhog record`, or drop demos.path"
@@ -56,9 +68,9 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
         board.set(name, 0)
     board.set(TARGET_ENV_STEPS, config.actor.max_env_steps)
     board.set(ENV_STEPS, recorded)
-    say(
-        f"{demos.num_episodes} demonstrations, {demos.num_transitions} transitions; {recorded} recorded by the actor"
-    )
+    run.commit_config()
+    usable = sum(1 for info in demos.episodes() if not info.discarded)
+    say(f"{usable} demonstrations, {demos.num_transitions} transitions; {recorded} recorded by the actor")
 
 
 def _agent_spec(env: RobotEnv, config: TrainConfig) -> AgentSpec:
@@ -83,9 +95,14 @@ def _demonstrations(run: RunDir, config: TrainConfig, env: RobotEnv, say: Callab
             raise ConfigError(
                 f"demos.path={source}: no such directory; record with `groundhog record out={source}`"
             )
-        with StoreWriter(run.demo, make_schema(env)) as writer:
-            if writer.num_episodes == 0:
-                say(f"copied {copy_episodes(source, writer)} demonstrations from {source}")
+        if not run.demo.exists():
+            # Copied beside and renamed: a copy that was cut short is never taken for a small set.
+            part = run.path / "demo.part"
+            shutil.rmtree(part, ignore_errors=True)
+            with StoreWriter(part, make_schema(env)) as writer:
+                copied = copy_episodes(source, writer)
+            part.rename(run.demo)
+            say(f"copied {copied} demonstrations from {source}")
         return
     interrupted = InterruptFlag()
     try:

@@ -58,10 +58,12 @@ def summarise(metrics_path: Path, real: Path, control_hz: float, facts: Mapping[
         for r, spent in zip(records, minutes, strict=True)
         if "eval/success" in r
     ]
-    final = next((r for r in reversed(records) if "final/success" in r), {})
+    stored = StoreReader(real).episodes()
+    corrected = sum(info.corrections for info in stored)
+    env_steps = sum(info.num_transitions for info in stored)
+    finals = (r for r in reversed(records) if "final/success" in r and r["env_steps"] >= env_steps)
+    final = next(finals, {})  # one from before the run was continued says nothing of it now
     episodes = [r for r in records if "env/success" in r]
-    corrected = sum(info.corrections for info in StoreReader(real).episodes())
-    env_steps = max((int(r["env_steps"]) for r in records), default=0)
     losses = [r for r in records if r.get("learner/q_mean") is not None]
     failures = {
         name.removeprefix(_FAILURES): int(n) for name, n in final.items() if name.startswith(_FAILURES)
@@ -81,7 +83,7 @@ def summarise(metrics_path: Path, real: Path, control_hz: float, facts: Mapping[
         "correction_rate": corrected / max(1, env_steps),
         "correction_seconds": round(corrected / control_hz, 1),
         "updates": max((int(r["updates"]) for r in records), default=0),
-        "episodes": len(episodes),
+        "episodes": len(stored),
         "minutes": minutes[-1] if minutes else 0.0,
         "correction_rate_first": _mean(episodes[: len(episodes) // 4 or 1], "actor/correction_rate"),
         "correction_rate_last": _last(episodes, "actor/correction_rate"),

@@ -13,6 +13,7 @@ from rl.agent.adam import load_optimiser
 from rl.config import RuntimeKind, TrainConfig, load_dict, to_object
 from rl.metrics import SESSION
 from rl.preparation import prepare
+from rl.runtime import locks
 from rl.runtime.display import Display
 from rl.runtime.inline import run_inline
 from rl.runtime.local import Supervisor
@@ -32,7 +33,16 @@ def _train(overrides: list[str]) -> int:
     console.print(f"run {run.path}", soft_wrap=True, highlight=False)
     load_optimiser()  # before the first demonstration is drawn: an inline learner, and at the end the agent whose
     # values are shown, share this process
-    prepare(run, config, lambda text: console.print(text, soft_wrap=True, highlight=False))
+    with locks.session(run.path):
+        return _session(run, config, console)
+
+
+def _session(run: RunDir, config: TrainConfig, console: Console) -> int:
+    try:
+        prepare(run, config, lambda text: console.print(text, soft_wrap=True, highlight=False))
+    except BaseException:
+        run.withdraw()
+        raise
     board = run.board()
     run.metrics().write("run", board.get(ENV_STEPS), board.get(UPDATES), {SESSION: 1.0})
     wandb = WandbLog(run, config)

@@ -198,6 +198,8 @@ class _Tail:
             if not (last["transition"]["terminated"] or last["transition"]["truncated"]):
                 half = self._codec.mark_truncated(rows[-2][offset:].tobytes(), int(last["observation_crc"]))
                 self._write(first_row + len(rows) - 2, offset, half)
+        if not tally.success and set(tally.sources) == {Source.DEMO}:
+            return tally.close(EpisodeOutcome(EndReason.DISCARDED, "recovered: an unfinished demonstration"))
         return tally.close(EpisodeOutcome(EndReason.RECOVERED))
 
     def _write(self, row: int, offset: int, data: bytes) -> None:

@@ -40,28 +40,13 @@ ACTOR_STATE = "actor.json"
 
 
 class ActorProcess:
-    """An ActorWorker with the robot that it closes when it ends; it leaves the pictures of the final evaluation."""
+    """An ActorWorker with the robot that it closes when it ends."""
 
-    def __init__(
-        self,
-        worker: ActorWorker,
-        env: gym.Env[Any, Any],
-        film: dict[str, list[Image]],
-        failures: FailureSheet,
-        run: RunDir,
-    ) -> None:
-        self._worker, self._env, self._film, self._failures, self._run = worker, env, film, failures, run
+    def __init__(self, worker: ActorWorker, env: gym.Env[Any, Any]) -> None:
+        self._worker, self._env = worker, env
 
     def step(self) -> StepResult:
-        result = self._worker.step()
-        if result.finished and self._film:
-            save_film(self._run.path / FILM, self._film)
-            save_file(
-                {view: np.stack(frames) for view, frames in self._film.items()}, self._run.path / FRAMES
-            )
-            self._film.clear()
-            self._failures.save(self._run.path / FAILURES)
-        return result
+        return self._worker.step()
 
     def close(self) -> None:
         try:
@@ -121,6 +106,12 @@ def make_actor(run: RunDir) -> Worker:
         for view, image in images.items():
             film.setdefault(view, []).append(image)
 
+    def save_pictures() -> None:
+        if film:
+            save_film(run.path / FILM, film)
+            save_file({view: np.stack(frames) for view, frames in film.items()}, run.path / FRAMES)
+        failures.save(run.path / FAILURES)
+
     worker = ActorWorker(
         HumanIntervention(env, teleop) if teleop is not None else env,
         env,
@@ -134,6 +125,7 @@ def make_actor(run: RunDir) -> Worker:
         first_seed=TRAIN_SEED + 1_000_000 * config.seed + writer.num_episodes,
         hold=env.robot.hold,
         save_state=save_state,
+        before_done=save_pictures,
         on_step=make_window(config.correction.kind),
         on_final_frame=keep_frame,
         on_final_failure=failures.add,
@@ -142,7 +134,7 @@ def make_actor(run: RunDir) -> Worker:
     if saved is not None:
         worker.load_state(saved["worker"])
         generators.load_state(saved)
-    return ActorProcess(worker, env, film, failures, run)
+    return ActorProcess(worker, env)
 
 
 def _safety_log(run: RunDir) -> Callable[[GovernorTransition], None]:

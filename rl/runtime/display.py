@@ -23,6 +23,8 @@ class Display:
         config = run.config
         self._board: Board = run.board()
         self._tail = MetricsTail(run.metrics_path)
+        for _ in self._tail.read():
+            pass  # what earlier sessions said is not news
         self._console, self._wandb = console, wandb
         self._pacing, self._warm = config.pacing, config.learner.all_warm_updates
         self._live = console.is_terminal

@@ -14,12 +14,12 @@ from rl.config import RuntimeConfig
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.process import worker_main
 from rl.runtime.run_dir import RunDir
-from rl.workers.ports import HOLD, OPERATOR_STOP, STOP
+from rl.workers.ports import ACTOR_DONE, HOLD, OPERATOR_STOP, STOP
 
 STOP_ORDER = ("actor", "learner")  # the arm holds first, then the learner saves
 TICK_S = 0.1
 STARTUP_S = 60.0  # to the first heartbeat of a new process
-GRACE_S = 8.0  # for a clean end of each worker; all children are gone within 10 s of an exception
+GRACE_S = 4.5  # for a clean end of each worker; all children are gone within 10 s of an exception
 
 
 class Supervisor:
@@ -69,7 +69,7 @@ class Supervisor:
                 if not self._restart(name, process.exitcode):
                     return 1
             self._board.set(HOLD, int(self._someone_is_coming_up()))
-        return 0
+        return 0 if self._board.get(ACTOR_DONE) else 1
 
     def _start(self, name: str) -> None:
         self._board.forget(name)
@@ -117,12 +117,11 @@ class Supervisor:
 
     def _stop_all(self) -> None:
         self._board.set(STOP, 1)
-        deadline = time.monotonic() + GRACE_S
         for name in STOP_ORDER:
             process = self._processes.get(name)
             if process is None:
                 continue
-            process.join(max(0.1, deadline - time.monotonic()))
+            process.join(GRACE_S)
             if process.exitcode is None:
                 process.kill()
                 process.join(1.0)

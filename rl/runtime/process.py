@@ -8,6 +8,7 @@ import time
 import traceback
 from pathlib import Path
 
+from rl.runtime import locks
 from rl.runtime.run_dir import RunDir
 from rl.workers.ports import STOP
 
@@ -16,9 +17,12 @@ IDLE_SLEEP_S = 0.001  # while a worker waits for another: short against a contro
 
 def worker_main(name: str, run_path: str, parent: int) -> None:
     """Run one worker until it finishes, the run stops or the parent is gone. Exit code 0, or 1 after an exception."""
-    # The supervisor alone decides the order of the end (actor, then learner); a terminal sends Ctrl-C to everybody.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The supervisor alone decides the order of the end (actor, then learner); a terminal sends Ctrl-C to everybody,
+    # a service manager SIGTERM.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     run = RunDir(Path(run_path))
+    locks.join(run.path)
     try:
         _run(name, run, parent)
     except Exception as error:

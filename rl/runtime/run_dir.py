@@ -18,10 +18,14 @@ from rl.runtime.weights import WeightsDirectory
 
 
 class RunDir:
-    """Paths and shared objects of one run; opening it never changes robot data."""
+    """Paths and shared objects of one run; opening it changes nothing.
 
-    def __init__(self, path: Path) -> None:
+    Overrides of a resumed run count for this object only, until `commit_config` writes them down.
+    """
+
+    def __init__(self, path: Path, config: DictConfig | None = None) -> None:
         self.path = path
+        self._config = config
 
     @classmethod
     def create(cls, path: Path, config: DictConfig) -> RunDir:
@@ -34,27 +38,38 @@ class RunDir:
             path.mkdir(parents=True, exist_ok=True)
             for name in ("checkpoints", "weights", "videos", "errors"):
                 (path / name).mkdir(exist_ok=True)
-            OmegaConf.save(config, path / "config.yaml", resolve=True)
+            run = cls(path, config)
+            run.commit_config()
         except OSError as error:
             raise ConfigError(
                 f"{path}: cannot write there ({error.strerror}); choose another runs_dir="
             ) from error
-        return cls(path)
+        return run
 
     @classmethod
     def open(cls, path: Path, overrides: tuple[str, ...] = ()) -> RunDir:
-        """An existing run; overrides are merged into its config and written back."""
+        """An existing run with overrides on top of its config."""
         config = read(path / "config.yaml", "train", overrides)
         to_object(config)
-        if overrides:
-            beside = path / "config.yaml.tmp"
-            OmegaConf.save(config, beside, resolve=True)
-            beside.rename(path / "config.yaml")
-        return cls(path)
+        return cls(path, config if overrides else None)
+
+    def commit_config(self) -> None:
+        """Write the config with its overrides, so that workers and later sessions see them."""
+        if self._config is not None:
+            beside = self.path / "config.yaml.tmp"
+            OmegaConf.save(self._config, beside, resolve=True)
+            beside.rename(self.path / "config.yaml")
+
+    def withdraw(self) -> None:
+        """Give the name back if nothing was recorded under it: the start was refused."""
+        if not any(
+            path.exists() for path in (self.path / "spec.json", self.demo, self.real / "segments" / "000000")
+        ):
+            (self.path / "config.yaml").unlink(missing_ok=True)
 
     @property
     def config(self) -> TrainConfig:
-        config = to_object(read(self.path / "config.yaml", "train"))
+        config = to_object(read(self.path / "config.yaml", "train") if self._config is None else self._config)
         assert isinstance(config, TrainConfig)
         return config
 
@@ -86,7 +101,8 @@ class RunDir:
             return AgentSpec.from_json(json.loads(path.read_text()))
         except FileNotFoundError as error:
             raise ConfigError(
-                f"{path}: missing; this run stopped before its demonstrations were complete, start it anew"
+                f"{path}: missing; this run stopped before its demonstrations were complete, "
+                f"continue it with resume={self.path}"
             ) from error
 
     @spec.setter

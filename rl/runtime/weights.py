@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,7 +42,8 @@ class WeightsDirectory:
         version, self._next = self._next, self._next + 1
         beside = self._directory / f"{version:06d}.tmp"
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(plain, beside, metadata={"version": str(version), "updates": str(updates)})
+        meta = {"version": str(version), "updates": str(updates), "crc32": str(_checksum(plain))}
+        save_file(plain, beside, metadata=meta)
         beside.rename(self.path(version))
         pointer = self._directory / "latest.tmp"
         pointer.write_text(json.dumps({"version": version, "updates": updates}))
@@ -88,6 +90,10 @@ class WeightsDirectory:
         with safe_open(path, framework="pt") as file:
             meta = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        if meta.get("crc32") != str(_checksum(tensors)):
+            raise WeightsError(
+                f"{path}: damaged, its checksum does not hold; choose one of {self.versions()}"
+            )
         return PolicyWeights(version=wanted, updates=int(meta.get("updates", -1)), tensors=tensors)
 
     def _pinned(self, version: int) -> Path:
@@ -97,3 +103,11 @@ class WeightsDirectory:
         for path in self._directory.glob("[0-9]*.safetensors"):
             if int(path.stem) <= newest - self._keep:
                 path.unlink(missing_ok=True)
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    """CRC-32 over names and values, in the order of the names."""
+    crc = 0
+    for name in sorted(tensors):
+        crc = zlib.crc32(tensors[name].numpy().tobytes(), zlib.crc32(name.encode(), crc))
+    return crc

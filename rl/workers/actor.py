@@ -18,7 +18,6 @@ from rl.workers.ports import (
     ACTOR_DONE,
     COLLECTED,
     ENV_STEPS,
-    EPISODES,
     HOLD,
     LEARNER_DONE,
     OPERATOR_STOP,
@@ -45,6 +44,7 @@ class ActingAgent(Protocol):
 class ActorConfig:
     """Length of the run and its evaluations, in environment steps.
 
+    max_env_steps: no episode begins after it; the one under way is finished, so a run may end a little later.
     eval_every_env_steps: 0 turns evaluation during training off (a real arm). stop_success, stop_count: end the
     run early after `stop_count` evaluations in a row at `stop_success` or better; 0 = never.
     window: recent transitions over which the correction rate is reported.
@@ -63,6 +63,8 @@ class ActorConfig:
     def __post_init__(self) -> None:
         if self.max_env_steps < 0 or self.eval_every_env_steps < 0:
             raise ValueError("actor: max_env_steps and eval_every_env_steps must be >= 0")
+        if self.stop_count < 0 or self.max_faults < 0:
+            raise ValueError("actor: stop_count and max_faults must be >= 0")
         if self.eval_episodes < 1 or self.final_eval_episodes < 1 or self.window < 1:
             raise ValueError("actor: eval_episodes, final_eval_episodes and window must be >= 1")
         if not 0 < self.stop_success <= 1:
@@ -91,6 +93,7 @@ class ActorWorker:
         first_seed: int,
         hold: Callable[[], None],
         save_state: Callable[[dict[str, Any]], None],
+        before_done: Callable[[], None] = lambda: None,
         on_step: Callable[[Observation, dict[str, Any]], None] = lambda _o, _i: None,
         on_final_frame: Callable[[dict[str, Image]], None] | None = None,
         on_final_failure: Callable[[FailedEpisode], None] | None = None,
@@ -98,7 +101,12 @@ class ActorWorker:
         self._env, self._eval_env, self._agent, self._writer = env, eval_env, agent, writer
         self._weights, self._counters, self._config, self._pacing = weights, counters, config, pacing
         self._warm_updates = warm_updates
-        self._hold, self._save_state, self._on_step = hold, save_state, on_step
+        self._hold, self._save_state, self._before_done, self._on_step = (
+            hold,
+            save_state,
+            before_done,
+            on_step,
+        )
         self._next_seed = first_seed
         self._on_final_frame, self._on_final_failure = on_final_frame, on_final_failure
         self._observation: Observation | None = None
@@ -114,12 +122,21 @@ class ActorWorker:
         self._overruns = 0
         self._faults = 0
         self._holding = False
+        self._state_changed = self._final_over = False
+        self._stopped_early_at: int | None = None
 
     def step(self) -> StepResult:
         """Do the next thing the actor has to do: wait and hold, evaluate, reset, or act once."""
         if self._counters.get(HOLD) or self._counters.get(STOP):
             return self._interrupt()
         if self._counters.get(ACTOR_DONE):
+            return StepResult(finished=True)
+        if self._state_changed:
+            self._save_state(self.state())  # a step later, when the metrics that belong to it are written
+            self._state_changed = False
+        if self._final_over:
+            self._before_done()
+            self._counters.set(ACTOR_DONE, 1)
             return StepResult(finished=True)
         if not self._apply_newest():
             return self._wait("learner: first policy (warm start)")
@@ -135,10 +152,18 @@ class ActorWorker:
 
     def state(self) -> dict[str, Any]:
         """Counters that outlive a restart; the random generators belong to the environment and the agent."""
-        return {"next_eval": self._next_eval, "good_evals": self._good_evals}
+        return {
+            "next_eval": self._next_eval,
+            "good_evals": self._good_evals,
+            "stopped_early_at": self._stopped_early_at,
+        }
 
     def load_state(self, state: dict[str, Any]) -> None:
         self._next_eval, self._good_evals = int(state["next_eval"]), int(state["good_evals"])
+        stopped = state["stopped_early_at"]
+        if stopped is not None and self._config.stop_count:
+            self._stopped_early_at = int(stopped)
+            self._counters.set(TARGET_ENV_STEPS, int(stopped))
 
     def _interrupt(self) -> StepResult:
         """Hold at once; an open episode ends here, truncated, since the arm will not be where the policy left it."""
@@ -243,9 +268,8 @@ class ActorWorker:
         if info.get("stop"):
             self._counters.set(OPERATOR_STOP, 1)
         self._observation = None
-        self._counters.set(EPISODES, self._counters.get(EPISODES) + 1)
         self._train_success.append(success)
-        self._save_state(self.state())
+        self._state_changed = True
         return StepResult(
             metrics={
                 "env/return": self._return,
@@ -296,17 +320,18 @@ class ActorWorker:
             return StepResult()
         result, self._evaluation = self._evaluation.result(), None
         if self._final:
-            self._counters.set(ACTOR_DONE, 1)
+            self._final_over = True
             return StepResult(metrics=result.as_metrics("final") | {"final/policy_version": self._version})
         self._maybe_stop_early(result)
-        self._save_state(self.state())
+        self._state_changed = True
         return StepResult(metrics=result.as_metrics() | {"eval/policy_version": self._version})
 
     def _maybe_stop_early(self, result: EvaluationResult) -> None:
         good = result.success >= self._config.stop_success
         self._good_evals = self._good_evals + 1 if good else 0
         if self._config.stop_count and self._good_evals >= self._config.stop_count:
-            self._counters.set(TARGET_ENV_STEPS, self._counters.get(ENV_STEPS))
+            self._stopped_early_at = self._counters.get(ENV_STEPS)
+            self._counters.set(TARGET_ENV_STEPS, self._stopped_early_at)
 
 
 def _label(terminated: bool, success: bool) -> Label:

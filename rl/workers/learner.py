@@ -40,7 +40,8 @@ class LearnerConfig:
     """Batch composition and schedule; all counts are updates unless the name says otherwise.
 
     bc_updates: supervised warm start through the encoder (0 = none). warm_updates: critic and policy updates on
-    demonstrations alone before the robot moves. learning_starts_env_steps: online transitions before they are mixed.
+    demonstrations alone before the robot moves. learning_starts_env_steps: online transitions, discarded ones left out,
+    before they are mixed.
     diagnose_every: comparison of the critic with the measured returns, also at the end; 0 = never.
     """
 
@@ -114,7 +115,7 @@ class LearnerWorker:
                 )
             return StepResult(waiting=f"actor: env step {env_steps}")
         self._mixer.refresh()
-        shares = self._shares(env_steps)
+        shares = self._shares()
         batch = self._mixer.sample(self._config.batch_size, shares, self._rng, out=self._batch)
         if isinstance(batch, Waiting):
             return StepResult(waiting=str(batch))
@@ -150,9 +151,9 @@ class LearnerWorker:
         if self._version >= 0:
             self._publish()
 
-    def _shares(self, env_steps: int) -> dict[str, float]:
+    def _shares(self) -> dict[str, float]:
         warm = self._updates < self._config.all_warm_updates
-        if warm or env_steps < self._config.learning_starts_env_steps:
+        if warm or self._mixer.sizes()[ONLINE] < self._config.learning_starts_env_steps:
             return {DEMO: 1.0}
         return {DEMO: self._config.demo_ratio, ONLINE: 1.0 - self._config.demo_ratio}
 

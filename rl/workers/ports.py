@@ -65,7 +65,6 @@ class CountersPort(Protocol):
 
 # Counters and who writes them.
 ENV_STEPS = "env_steps"  # actor: transitions committed to the real store
-EPISODES = "episodes"  # actor
 COLLECTED = "collected"  # actor: 1 when its last training episode is over
 ACTOR_DONE = "actor_done"  # actor: 1 when its last evaluation is over
 TARGET_ENV_STEPS = "target_env_steps"  # actor: where this run ends (lowered by early stopping)
@@ -77,7 +76,6 @@ STOP = "stop"  # supervisor: 1 to end cleanly
 
 COUNTERS = (
     ENV_STEPS,
-    EPISODES,
     COLLECTED,
     ACTOR_DONE,
     TARGET_ENV_STEPS,

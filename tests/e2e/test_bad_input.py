@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl import cli
+from rl import cli, demonstrations
 from rl.replay.reader import StoreReader
-from rl.runtime import assemble
+from rl.replay.writer import StoreWriter
+from rl.runtime import assemble, locks
 from rl.runtime.run_dir import RunDir
 from robot.factory import make_robot_env
+from robot.interfaces import TeleopCommand, TeleopEvent
 from robot.sim.arm import SimFaults
+from robot.teleop.scripted import ScriptedTeleop
 from tests.e2e.harness import SMALL
 
 INLINE = (*SMALL, "runtime.kind=inline", "actor.max_env_steps=60")
@@ -130,6 +133,65 @@ def test_other_inputs_on_resume_are_refused(tmp_path: Path, capsys: pytest.Captu
     code = cli.main(["train", f"resume={tmp_path / 'run'}", "robot.obs=pixels"])
     assert code == 2
     assert "differs" in capsys.readouterr().err
+    assert RunDir(tmp_path / "run").config.robot.obs.value == "state"  # what was refused is not written down
+    assert cli.main(["train", f"resume={tmp_path / 'run'}"]) == 0
+
+
+def test_two_sessions_of_one_run_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _train(tmp_path, "actor.max_env_steps=0") == 0
+    with locks.session(tmp_path / "run"):
+        assert cli.main(["train", f"resume={tmp_path / 'run'}"]) == 2
+    assert "another session runs it right now" in capsys.readouterr().err
+    worker = locks.join(tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(locks, "ORPHANS_S", 0.2)
+        assert cli.main(["train", f"resume={tmp_path / 'run'}"]) == 2
+    os.close(worker)
+    assert "workers of a killed session are still alive" in capsys.readouterr().err
+
+
+def test_a_refused_start_gives_its_name_back(tmp_path: Path) -> None:
+    assert _train(tmp_path, f"demos.path={tmp_path / 'nowhere'}") == 2
+    assert _train(tmp_path, "actor.max_env_steps=0") == 0
+
+
+def test_a_copy_of_demonstrations_that_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    _record(tmp_path / "demos")
+    (tmp_path / "run" / "demo.part" / "segments").mkdir(parents=True)
+    assert _train(tmp_path, f"demos.path={tmp_path / 'demos'}", "actor.max_env_steps=0") == 0
+    assert StoreReader(tmp_path / "run" / "demo").num_episodes == 2
+
+
+def test_stop_on_the_device_ends_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = TeleopCommand(engaged=True, events=(TeleopEvent.STOP,))
+    monkeypatch.setattr(demonstrations, "make_teleop", lambda *_: ScriptedTeleop([command] * 5))
+    monkeypatch.setattr(demonstrations, "make_window", lambda _kind: lambda _o, _i: None)
+    arguments = [
+        f"out={tmp_path / 'demos'}",
+        "robot.obs=state",
+        "correction.kind=keyboard",
+        "robot.clock=wall",
+    ]
+    assert cli.main(["record", *arguments]) == 0
+    assert [info.discarded for info in StoreReader(tmp_path / "demos").episodes()] == [True]
+
+
+def test_an_unfinished_demonstration_is_not_learned_from(tmp_path: Path) -> None:
+    _record(tmp_path / "demos")
+    before = StoreReader(tmp_path / "demos")
+    episode, transitions = before.episode(0), before.num_transitions
+    child = os.fork()
+    if child == 0:  # a writer that dies in mid-episode
+        writer = StoreWriter(tmp_path / "demos", before.schema)
+        writer.begin_episode(episode.observation(0))
+        for transition in list(episode.transitions())[:2]:
+            writer.add(transition)
+        os._exit(0)
+    os.waitpid(child, 0)
+    _record(tmp_path / "demos")
+    after = StoreReader(tmp_path / "demos")
+    assert after.episodes()[-1].discarded and after.num_episodes == before.num_episodes + 1
+    assert after.num_transitions == transitions
 
 
 def test_a_full_disk_stops_the_run_and_keeps_what_was_recorded(

@@ -21,7 +21,6 @@ from rl.workers.pacing import ActorWaits, PacingConfig
 from rl.workers.ports import (
     ACTOR_DONE,
     ENV_STEPS,
-    EPISODES,
     HOLD,
     LEARNER_DONE,
     OPERATOR_STOP,
@@ -166,7 +165,7 @@ def test_time_limit_is_truncation_and_success_is_termination(tmp_path: Path) -> 
     assert success.terminated[-1] and not success.truncated.any() and success.success
     reasons = [info.outcome.reason for info in reader.episodes()]
     assert reasons == [EndReason.TIMEOUT, EndReason.SUCCESS]
-    assert rig.board.get(EPISODES) == 2
+    assert reader.num_episodes == 2
 
 
 def test_a_correction_is_stored_as_executed_with_its_flag(tmp_path: Path) -> None:
@@ -266,3 +265,6 @@ def test_early_stop_needs_consecutive_good_evaluations(tmp_path: Path) -> None:
     rig.publish(0.1)
     rig.run(60)
     assert rig.board.get(TARGET_ENV_STEPS) == 5  # good at 0 and at 5
+    rig.board.set(TARGET_ENV_STEPS, 100)
+    rig.actor.load_state(rig.actor.state())  # as a resumed run does
+    assert rig.board.get(TARGET_ENV_STEPS) == 5

@@ -37,9 +37,13 @@ class FakeMixer:
     def __init__(self) -> None:
         self.shares: list[dict[str, float]] = []
         self.waiting: Waiting | None = None
+        self.online = 1000
 
     def refresh(self) -> None:
         pass
+
+    def sizes(self) -> dict[str, int]:
+        return {"demo": 100, "online": self.online}
 
     def sample(self, batch_size: int, shares: Mapping[str, float], rng: np.random.Generator, out: Any) -> Any:
         rng.random()
@@ -84,6 +88,15 @@ def test_warm_start_uses_demonstrations_only_then_exact_shares(tmp_path: Path) -
     rig.board.set(ENV_STEPS, 10)
     rig.run(50)
     assert rig.mixer.shares[6:] == [{"demo": 0.5, "online": 0.5}] * 20
+
+
+def test_steps_that_were_discarded_are_not_waited_for(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.board.set(ENV_STEPS, 50)
+    rig.mixer.online = 0  # all of them lie in a discarded episode
+    rig.run(200)
+    assert rig.board.get(UPDATES) == 4 + 2 * 50
+    assert rig.mixer.shares[-1] == {"demo": 1.0}
 
 
 def test_updates_never_outrun_the_environment(tmp_path: Path) -> None:
