@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from robot.interfaces import DeviceError
 
 COMMANDS = {
     "train": "learn a task on the simulated or the real arm; continue with resume=<run>",
@@ -30,21 +34,42 @@ def usage() -> str:
     )
 
 
+def _print_usage() -> int:
+    print(usage())
+    return 0
+
+
+def piped(body: Callable[[], int]) -> int:
+    """Run and flush; exit code 141, as after SIGPIPE, where the reader of the output has left (`| head`)."""
+    try:
+        code = body()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at its exit, and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if arguments else 2
+        return piped(_print_usage) or (0 if arguments else 2)
     name, *rest = arguments
     if name not in COMMANDS:
-        import difflib
-
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean `{close[0]}`?" if close else ""
         print(f"groundhog: unknown command {name!r}{hint}\n\n{usage()}", file=sys.stderr)
         return 2
-    return int(importlib.import_module(MODULES.get(name, f"rl.{name}")).main(rest))
+    try:
+        module = importlib.import_module(MODULES.get(name, f"rl.{name}"))
+    except (DeviceError, ImportError) as error:  # MuJoCo loads OpenGL when it is imported
+        if os.environ.get("GROUNDHOG_TRACEBACK"):
+            raise
+        print(f"groundhog {name}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    return int(module.main(rest))
 
 
 if __name__ == "__main__":

@@ -6,66 +6,96 @@ import dataclasses
 import os
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
-from rl.config import SCHEMAS, ConfigError, keys
+import yaml
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+from safetensors import SafetensorError
+
+from rl import cli
+from rl.agent.acting import WeightsError as PolicyWeightsError
+from rl.agent.backbones import BackboneError
+from rl.checkpoint import CheckpointError
+from rl.config import SCHEMAS, ConfigError, groups, keys
 from rl.replay.errors import StoreError
 from rl.runtime.weights import WeightsError
 from robot.interfaces import DeviceError, RobotFault
 from robot.types import BadDataError
 
-EXPECTED = (ConfigError, StoreError, WeightsError, DeviceError, RobotFault, BadDataError)
+EXPECTED = (  # their messages name the place and the remedy
+    ConfigError,
+    StoreError,
+    CheckpointError,
+    WeightsError,
+    PolicyWeightsError,
+    BackboneError,
+    DeviceError,
+    RobotFault,
+    BadDataError,
+)
+FOREIGN = (  # from torn files and a full disk, whose messages name less
+    ValueError,
+    KeyError,
+    OSError,
+    yaml.YAMLError,
+    HydraException,
+    OmegaConfBaseException,
+    SafetensorError,
+)
 
 
 def run(command: str, argv: Sequence[str] | None, body: Callable[[list[str]], int]) -> int:
-    """Call `body` with the overrides; an expected error is printed as one line and gives exit code 2."""
+    """Call `body` with the overrides; a named error is printed as one line and gives exit code 2."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if any(a in ("-h", "--help") for a in arguments):
-        print(help_text(command))
-        return 0
+        body = partial(_help, command)
     try:
-        return body(arguments)
-    except EXPECTED as error:
+        return cli.piped(lambda: body(arguments))
+    except (*EXPECTED, *FOREIGN) as error:
         if os.environ.get("GROUNDHOG_TRACEBACK"):
             raise
-        print(f"groundhog {command}: {type(error).__name__}: {error}", file=sys.stderr)
+        hint = "" if isinstance(error, EXPECTED) else " (GROUNDHOG_TRACEBACK=1 shows where)"
+        print(f"groundhog {command}: {type(error).__name__}: {error}{hint}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"groundhog {command}: interrupted", file=sys.stderr)
         return 130
 
 
+def _help(command: str, _: list[str]) -> int:
+    print(help_text(command))
+    return 0
+
+
 def help_text(command: str) -> str:
-    """All keys of a command with their types and defaults, from its schema."""
+    """All keys of a command with their types and defaults, from its schema, and its config groups."""
     schema = SCHEMAS[command]
     lines = [f"groundhog {command} [key=value ...]", "", (schema.__doc__ or "").strip(), ""]
-    defaults = dict(_defaults(schema))
+    defaults = dict(_defaults(schema()))
     for key, kind in keys(schema):
         if not dataclasses.is_dataclass(kind):
-            lines.append(f"  {key:<36} {_type_name(kind):<34} {defaults.get(key, '')}")
+            lines.append(f"  {key:<36} {_type_name(kind):<34} {defaults[key]}")
+    choices = groups(command)
+    if choices:
+        lines += ["", "Each of these sets many keys at once:", ""]
+        lines += [f"  {name + '=':<13} {' '.join(files)}" for name, files in choices.items()]
     return "\n".join(lines)
 
 
-def _defaults(schema: type[Any], prefix: str = "") -> list[tuple[str, str]]:
-    hints = typing.get_type_hints(schema)
-    found: list[tuple[str, str]] = []
-    for entry in dataclasses.fields(schema):
-        kind = hints[entry.name]
-        if dataclasses.is_dataclass(kind):
-            found += _defaults(typing.cast(type[Any], kind), f"{prefix}{entry.name}.")
+def _defaults(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The values of a default instance by their dotted keys."""
+    for entry in dataclasses.fields(config):
+        value = getattr(config, entry.name)
+        if dataclasses.is_dataclass(value):
+            yield from _defaults(value, f"{prefix}{entry.name}.")
             continue
-        if entry.default is not dataclasses.MISSING:
-            value = entry.default
-        elif entry.default_factory is not dataclasses.MISSING:
-            value = entry.default_factory()
-        else:
-            value = "(needed)"
         if isinstance(value, Enum):
             value = value.name.lower()
-        found.append((prefix + entry.name, "(needed)" if value == "???" else str(value)))
-    return found
+        yield prefix + entry.name, "(needed)" if value == "???" else str(value)
 
 
 def _type_name(kind: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Iterator, Sequence
@@ -13,21 +12,26 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import hydra.errors
+import torch
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import configs
 from rl.agent.sac import SACConfig
 from rl.agent.spec import GripperControl
+from rl.overrides import explain, in_grammar
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
-from rl.workers.pacing import PacingConfig
-from robot.factory import ObsKind, RobotConfig
+from rl.workers.pacing import ActorWaits, PacingConfig
+from robot.factory import ClockKind, ObsKind, RobotConfig
 
 CONFIG_DIR = Path(configs.__file__).parent
+RESTORE = "restore it from a copy or from a run with the same settings"
 
 T = TypeVar("T")
 
@@ -43,6 +47,11 @@ class CorrectionKind(Enum):
     SCRIPTED = "scripted"
     KEYBOARD = "keyboard"
     GAMEPAD = "gamepad"
+
+    @property
+    def by_hand(self) -> bool:
+        """A person steers, in real time."""
+        return self in (CorrectionKind.KEYBOARD, CorrectionKind.GAMEPAD)
 
 
 class WandbMode(Enum):
@@ -127,6 +136,16 @@ class TrainConfig:
     pacing: PacingConfig = field(default_factory=PacingConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
 
+    def __post_init__(self) -> None:
+        _check_seed(self.seed)
+        _check_device(self.device)
+        _check_by_hand(self.correction.kind, self.robot.clock)
+        if self.robot.clock is ClockKind.WALL and self.pacing.actor_waits is ActorWaits.STEP:
+            raise ValueError(
+                "pacing.actor_waits=step: on a wall clock the arm moves on while the actor waits; "
+                "use pacing.actor_waits=episode"
+            )
+
 
 @dataclass(frozen=True)
 class RecordConfig:
@@ -138,6 +157,32 @@ class RecordConfig:
     demos: DemosConfig = field(default_factory=DemosConfig)
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)
 
+    def __post_init__(self) -> None:
+        _check_seed(self.seed)
+        _check_by_hand(self.correction.kind, self.robot.clock)
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**31:
+        raise ValueError(f"seed: expected 0 to {2**31 - 1}, got {seed}")
+
+
+def _check_device(name: str) -> None:
+    if re.fullmatch(r"cpu|cuda(:\d{1,2})?", name) is None:
+        raise ValueError(f"device: expected cpu, cuda or cuda:<index>, got {name!r}")
+    index, present = int(name.partition(":")[2] or 0), torch.cuda.device_count()
+    if name != "cpu" and index >= present:
+        raise ValueError(
+            f"device={name}: PyTorch finds {present} CUDA devices on this machine; use device=cpu"
+        )
+
+
+def _check_by_hand(kind: CorrectionKind, clock: ClockKind) -> None:
+    if kind.by_hand and clock is ClockKind.VIRTUAL:
+        raise ValueError(
+            f"correction.kind={kind.value}: a person cannot steer faster than real time; use robot.clock=wall"
+        )
+
 
 @dataclass(frozen=True)
 class EvaluateConfig:
@@ -146,6 +191,7 @@ class EvaluateConfig:
     run: str = "???"
     episodes: int = 50
     version: int | None = None
+    device: str | None = None  # default that of the run
     correction: CorrectionConfig = field(default_factory=lambda: CorrectionConfig(CorrectionKind.NONE))
     out: str | None = None  # JSON file; default <run>/evaluations/v<version>.json
 
@@ -163,6 +209,10 @@ class ShowConfig:
     out: str | None = None  # directory for the contact sheet and the film; default <store>/show
     columns: int = 12
     check: bool = False  # verify every row's checksum first
+
+    def __post_init__(self) -> None:
+        if self.columns < 1:
+            raise ValueError(f"columns: expected at least 1, got {self.columns}")
 
 
 @dataclass(frozen=True)
@@ -206,13 +256,14 @@ def load(command: str, overrides: Sequence[str]) -> Any:
 def load_dict(command: str, overrides: Sequence[str]) -> DictConfig:
     """The composed, type-checked DictConfig of a command, for writing it down."""
     schema = SCHEMAS[command]
+    kinds = dict(keys(schema))
     ConfigStore.instance().store(name=f"{command}_schema", node=_structured(schema))
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(CONFIG_DIR)):
-            return compose(command, [_enum_case(schema, o) for o in overrides])
+            return compose(command, [in_grammar(o, kinds) for o in overrides])
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(command, schema, overrides, error)) from error
+        raise ConfigError(explain(command, kinds, groups(command), overrides, error)) from error
 
 
 def to_object(config: DictConfig) -> Any:
@@ -232,15 +283,46 @@ def read(path: Path, command: str, overrides: Sequence[str] = ()) -> DictConfig:
     """A stored config.yaml, checked against today's schema, with overrides on top."""
     if not path.exists():
         raise ConfigError(f"{path}: no such file; is {path.parent} a run directory of `groundhog {command}`?")
+    for name in groups(command):
+        if any(o.partition("=")[0].lstrip("+") == name for o in overrides):
+            raise ConfigError(
+                f"{name}: {', '.join(groups(command))} are chosen when a run starts and cannot change on resume; "
+                "single keys can, such as actor.max_env_steps=2000"
+            )
     schema = SCHEMAS[command]
+    kinds = dict(keys(schema))
     try:
-        base = OmegaConf.merge(_structured(schema), OmegaConf.load(path))
-        dotted = [_enum_case(schema, o) for o in overrides]
-        merged = OmegaConf.merge(base, OmegaConf.from_dotlist(dotted))
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{path}: {_explain(command, schema, overrides, error)}") from error
-    assert isinstance(merged, DictConfig)
-    return merged
+        config = OmegaConf.merge(_structured(schema), _stored(path, schema))
+        assert isinstance(config, DictConfig)
+        for override in OverridesParser.create().parse_overrides([in_grammar(o, kinds) for o in overrides]):
+            OmegaConf.update(config, override.key_or_group, override.value())
+    except (hydra.errors.HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path}: {explain(command, kinds, groups(command), overrides, error)}") from error
+    return config
+
+
+def groups(command: str) -> dict[str, list[str]]:
+    """The config groups of a command with their choices, each a file that sets many keys at once."""
+    entries = yaml.safe_load((CONFIG_DIR / f"{command}.yaml").read_text())["defaults"]
+    names = [name for entry in entries if isinstance(entry, dict) for name in entry]
+    return {name: sorted(p.stem for p in (CONFIG_DIR / name).glob("*.yaml")) for name in names}
+
+
+def _stored(path: Path, schema: type[Any]) -> DictConfig:
+    """A config as it was written; raises ConfigError where the file is torn. Keys that came later may be missing."""
+    try:
+        stored = OmegaConf.load(path)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())}); {RESTORE}") from error
+    if not isinstance(stored, DictConfig):
+        raise ConfigError(f"{path}: expected keys with their values, got a list; {RESTORE}")
+    known = {entry.name for entry in dataclasses.fields(schema)}
+    missing = [
+        name for name in ("robot", "agent") if name in known and not isinstance(stored.get(name), DictConfig)
+    ]
+    if missing:
+        raise ConfigError(f"{path}: {' and '.join(missing)} missing, the file is cut or empty; {RESTORE}")
+    return stored
 
 
 def keys(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -267,55 +349,3 @@ def _structured(schema: type[Any]) -> DictConfig:
     thaw(config)
     assert isinstance(config, DictConfig)
     return config
-
-
-def _enum_case(schema: type[Any], override: str) -> str:
-    """Let people write `robot.clock=wall` for the member WALL."""
-    name, eq, value = override.partition("=")
-    kind = dict(keys(schema)).get(name)
-    if eq and isinstance(kind, type) and issubclass(kind, Enum) and value.upper() in kind.__members__:
-        return f"{name}={value.upper()}"
-    return override
-
-
-def _explain(command: str, schema: type[Any], overrides: Sequence[str], error: Exception) -> str:
-    """One line: the key as it was written, what is wrong with it, and the nearest valid name or the valid values."""
-    chain: list[BaseException] = [error]
-    while (cause := chain[-1].__cause__) is not None:
-        chain.append(cause)
-    text = "\n".join(str(e) for e in chain)
-    known = dict(keys(schema))
-    groups = sorted(p.name for p in CONFIG_DIR.iterdir() if p.is_dir() and p.name != "__pycache__")
-    if (option := re.search(r"Could not find '([\w-]+)/([\w./-]+)'", text)) is not None:
-        group, name = option.groups()
-        choices = sorted(p.stem for p in (CONFIG_DIR / group).glob("*.yaml"))
-        return f"{group}={name}: no such file in configs/{group}; {_nearest(name, choices)}"
-    if (unknown := re.search(r"Key '([^']+)' (?:is not in struct|not in)", text)) is not None:
-        key = _full_key(text) or unknown.group(1)
-        written = next((o.partition("=")[0].lstrip("+") for o in overrides if unknown.group(1) in o), key)
-        return f"{written}: unknown key of `groundhog {command}`; {_nearest(written, [*known, *groups])}"
-    key = _full_key(text) or ""
-    kind = known.get(key)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        wrong = re.search(r"Invalid value '([^']*)'", text)
-        return f"{key}: {_nearest(wrong.group(1) if wrong else '', [m.lower() for m in kind.__members__])}"
-    detail = str(chain[-1]).splitlines()[0]
-    return f"{key}: {detail}" if key else detail
-
-
-def _full_key(text: str) -> str | None:
-    found = re.search(r"full_key: (\S+)", text)
-    return found.group(1) if found else None
-
-
-def _nearest(wrong: str, known: Sequence[str]) -> str:
-    """A hint at the likeliest name: by the whole path, else by its last word anywhere."""
-    close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.6)
-    if not close:
-        last = {name.rpartition(".")[2]: name for name in reversed(known)}
-        tails = difflib.get_close_matches(wrong.rpartition(".")[2], list(last), n=1, cutoff=0.6)
-        close = [last[tail] for tail in tails]
-    if close and len(known) > 8:
-        return f"did you mean `{close[0]}`?"
-    hint = f"did you mean `{close[0]}`? " if close else ""
-    return f"{hint}known: {', '.join(known)}"

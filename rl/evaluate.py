@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from rich.progress import Progress
 
 from rl import command
 from rl.agent.acting import ActingPolicy
-from rl.config import EvaluateConfig, load
+from rl.config import ConfigError, EvaluateConfig, load
 from rl.corrections import make_teleop
 from rl.evaluation import Evaluation
 from rl.runtime.run_dir import RunDir
@@ -27,9 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _evaluate(overrides: list[str]) -> int:
     request = load("evaluate", overrides)
     assert isinstance(request, EvaluateConfig)
-    run = RunDir.open(Path(request.run))
+    run = RunDir.open(Path(request.run), (f"device={request.device}",) if request.device else ())
     config, console = run.config, Console()
     weights = run.weights().load(request.version)
+    out = Path(request.out) if request.out else run.path / "evaluations" / f"v{weights.version:06d}.json"
+    _check_writable(out)  # before the minutes that the episodes take
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
     policy.load_tensors(weights.tensors)
     env = make_robot_env(config.robot, seed=config.seed)
@@ -48,8 +52,8 @@ def _evaluate(overrides: list[str]) -> int:
         "policy_version": weights.version,
         "updates": weights.updates,
     }
-    out = Path(request.out) if request.out else run.path / "evaluations" / f"v{weights.version:06d}.json"
-    run.write_json(str(out.absolute()), values)
+    # JSON knows no NaN, which is the cycle length where no episode succeeded.
+    run.write_json(str(out.absolute()), {k: v if math.isfinite(v) else None for k, v in values.items()})
     console.print(
         f"policy version {weights.version}: success {values['eval/success']:.0%} of {request.episodes} "
         f"(95% interval {values['eval/wilson_low']:.0%}-{values['eval/wilson_high']:.0%}), "
@@ -58,6 +62,20 @@ def _evaluate(overrides: list[str]) -> int:
         highlight=False,
     )
     return 0
+
+
+def _check_writable(out: Path) -> None:
+    """Raise ConfigError where no file `out` can be written; makes its directory."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{out}: cannot write there ({error.strerror}); choose another out=<file>"
+        ) from error
+    if out.is_dir():
+        raise ConfigError(f"{out}: a directory; expected out=<file>, such as out={out / 'evaluation.json'}")
 
 
 if __name__ == "__main__":

@@ -53,9 +53,11 @@ class MetricsTail:
                     return
                 self._offset += len(line)
                 try:
-                    yield json.loads(line)
-                except json.JSONDecodeError:
+                    record = json.loads(line)
+                except ValueError:  # not UTF-8 or not JSON
                     continue  # a line cut by a killed process: the numbers around it still count
+                if isinstance(record, dict):
+                    yield record
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:

@@ -47,8 +47,14 @@ def _show_store(path: Path, config: ShowConfig, console: Console) -> None:
         return
     out = Path(config.out) if config.out else path / "show"
     stem = f"episode_{info.episode:06d}"
-    sheet = save_png(out / f"{stem}.png", strip(episode.images, config.columns, episode.intervened.tolist()))
-    film = save_film(out / f"{stem}.mp4", episode.images)
+    marks = episode.intervened.tolist()
+    try:
+        sheet = save_png(out / f"{stem}.png", strip(episode.images, config.columns, marks))
+        film = save_film(out / f"{stem}.mp4", episode.images)
+    except OSError as error:
+        raise ConfigError(
+            f"{out}: cannot write there ({error.strerror}); choose another out=<directory>"
+        ) from error
     console.print(f"contact sheet {sheet}\nfilm          {film}", soft_wrap=True)
 
 

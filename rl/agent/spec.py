@@ -131,7 +131,18 @@ class AgentSpec:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> AgentSpec:
-        """The spec that `to_json` described; raises KeyError or ValueError on anything else."""
+        """The spec that `to_json` described; raises ValueError on anything else, naming a missing key."""
+        try:
+            return cls._from_json(value)
+        except KeyError as error:
+            raise ValueError(
+                f"AgentSpec: expected the form of to_json, the key {error} is missing"
+            ) from error
+        except (AttributeError, IndexError, TypeError) as error:
+            raise ValueError(f"AgentSpec: expected the form of to_json, got {value} ({error})") from error
+
+    @classmethod
+    def _from_json(cls, value: Mapping[str, Any]) -> AgentSpec:
         proprio = value["proprio"]
         return cls(
             views={view: (int(size[0]), int(size[1])) for view, size in value["views"].items()},

@@ -32,6 +32,8 @@ class WandbLog:
             mode=config.wandb.value,
             settings=wandb.Settings(silent=True, console="off"),
         )
+        self._run.define_metric("env_steps")
+        self._run.define_metric("*", step_metric="env_steps")
 
     def log(self, record: dict[str, float]) -> None:
         """One record of `metrics.jsonl`; drawn against env_steps."""

@@ -94,7 +94,8 @@ def test_a_keyboard_that_nobody_touches_leaves_the_policy_in_charge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    run = _train(tmp_path, "correction.kind=keyboard", "actor.max_env_steps=20")
+    real_time = ("robot.clock=wall", "pacing.actor_waits=episode")
+    run = _train(tmp_path, "correction.kind=keyboard", *real_time, "actor.max_env_steps=20")
     reader = StoreReader(run.real)
     assert reader.num_transitions >= 20
     assert not any(info.corrections for info in reader.episodes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from rl import cli
 from rl.command import help_text
@@ -51,9 +52,8 @@ def test_difficulty_presets_of_demonstrations(preset: str, episodes: int, noise:
 
 
 def test_overrides_reach_their_dataclass_and_enums_may_be_lower_case() -> None:
-    config = load(
-        "train", ["seed=3", "robot.clock=wall", "runtime.kind=INLINE", "agent.encoder.channels=[8,8,8]"]
-    )
+    overrides = ["seed=3", "robot.clock=wall", "pacing.actor_waits=episode", "runtime.kind=INLINE"]
+    config = load("train", [*overrides, "agent.encoder.channels=[8,8,8]"])
     assert (config.seed, config.robot.clock, config.runtime.kind) == (3, ClockKind.WALL, RuntimeKind.INLINE)
     assert list(config.agent.encoder.channels) == [8, 8, 8]
 
@@ -73,6 +73,16 @@ def test_overrides_reach_their_dataclass_and_enums_may_be_lower_case() -> None:
         ("experiment=pres_pixels", "experiment=pres_pixels: no such file .*press_pixels"),
         ("pacing.utd_ratio=0", "utd_ratio"),
         ("nonsense", "nonsense"),
+        ("seed=-1", "seed: expected 0 to 2147483647, got -1"),
+        ("seed=12345678901234567890123", "seed: expected 0 to 2147483647"),
+        ("device=quatsch", "device: expected cpu, cuda or cuda:<index>, got 'quatsch'"),
+        ("device=cuda:99", r"device=cuda:99: PyTorch finds \d+ CUDA devices .* use device=cpu"),
+        ("robot.clock=wall", "use pacing.actor_waits=episode"),
+        ("correction.kind=keyboard", "use robot.clock=wall"),
+        ("correction.kind=gamepad", "use robot.clock=wall"),
+        ("robot.views=wrist", "robot.views: "),
+        ("seed=ä (", r"seed=ä \(: cannot be read; expected key=value"),
+        ("zzz=1", "zzz: unknown key of `groundhog train`; --help lists them all"),
         ("demos=scarse", "demos=scarse: no such file in configs/demos; did you mean `scarce`"),
     ],
 )
@@ -81,14 +91,61 @@ def test_a_wrong_override_is_named_with_its_remedy(override: str, message: str) 
         load("train", [override])
 
 
+@pytest.mark.parametrize(
+    ("command", "override", "message"),
+    [
+        ("record", "seed=-1", "seed: expected 0 to"),
+        ("record", "correction.kind=keyboard", "use robot.clock=wall"),
+        ("record", "experiment=demo", "experiment: not for `groundhog record`; its groups: demos"),
+        ("show", "columns=0", "columns: expected at least 1, got 0"),
+        ("show", "columns=-2", "columns: expected at least 1, got -2"),
+        ("bench", "train=x=3", r"cannot be read; expected key=value, and a list as key=\[a,b\]"),
+    ],
+)
+def test_other_commands_refuse_as_clearly(command: str, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(command, ["path=x", override] if command == "show" else [override])
+
+
+TEXTS = ["/tmp/räum", "run (1), é=x", "don't", "a\\b\\", "[a", "5", "true", "a: b # c", "~/x{y}"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_may_hold_any_character(text: str, tmp_path: Path) -> None:
+    assert load("show", [f"path={text}"]).path == text
+    OmegaConf.save(load_dict("train", [f"name={text}"]), tmp_path / "config.yaml")
+    assert to_object(read(tmp_path / "config.yaml", "train")).name == text
+    again = read(tmp_path / "config.yaml", "train", [f"name={text} again", f"demos.path={text}"])
+    assert (again.name, again.demos.path) == (f"{text} again", text)
+
+
+def test_null_nothing_and_quotes_keep_their_meaning(tmp_path: Path) -> None:
+    assert load("train", ["name=null"]).name is None
+    assert load("train", ["name="]).name == ""
+    assert load("train", ["name='a b'"]).name == "a b"
+    OmegaConf.save(load_dict("train", ["name=x"]), tmp_path / "config.yaml")
+    assert read(tmp_path / "config.yaml", "train", ["name=null"]).name is None
+    assert read(tmp_path / "config.yaml", "train", ['name="a b"']).name == "a b"
+
+
+@pytest.mark.parametrize(
+    ("written", "elements"),
+    [
+        ("[actor.max_env_steps=60]", ["actor.max_env_steps=60"]),
+        ("[a=[8,8,8], 'name=x,y',b=é (1]", ["a=[8,8,8]", "name=x,y", "b=é (1"]),
+        ("[]", []),
+    ],
+)
+def test_a_list_of_texts_is_split_at_its_own_commas(written: str, elements: list[str]) -> None:
+    assert load("bench", [f"train={written}"]).train == elements
+
+
 def test_a_missing_value_is_asked_for() -> None:
     with pytest.raises(ConfigError, match="path: a value is needed"):
         load("show", [])
 
 
 def test_a_stored_config_comes_back_and_takes_overrides(tmp_path: Path) -> None:
-    from omegaconf import OmegaConf
-
     OmegaConf.save(load_dict("train", ["seed=5", "agent.hidden=32"]), tmp_path / "config.yaml")
     config = to_object(read(tmp_path / "config.yaml", "train", ["actor.max_env_steps=7"]))
     assert (config.seed, config.agent.hidden, config.actor.max_env_steps) == (5, 32, 7)
@@ -96,6 +153,41 @@ def test_a_stored_config_comes_back_and_takes_overrides(tmp_path: Path) -> None:
         read(tmp_path / "config.yaml", "train", ["actor.max_env_step=7"])
     with pytest.raises(ConfigError, match="no such file"):
         read(tmp_path / "nowhere.yaml", "train")
+
+
+@pytest.mark.parametrize("group", ["experiment=demo", "arm=bc", "demos=scarce"])
+def test_groups_are_chosen_once(group: str, tmp_path: Path) -> None:
+    OmegaConf.save(load_dict("train", []), tmp_path / "config.yaml")
+    with pytest.raises(ConfigError, match="chosen when a run starts and cannot change on resume"):
+        read(tmp_path / "config.yaml", "train", [group])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "robot and agent missing"),
+        (b"seed: 1\nrobot: {task: press}\n", "agent missing"),
+        (b"seed: 1\nrobot: {task: press}\nagent:\n", "agent missing"),
+        (b"robot: {task: press}\nagent: {hid", "cannot be read"),
+        (b"robot: {task: press}\nagent: hid", "agent missing"),
+        (b"- seed\n", "expected keys with their values, got a list"),
+        (b"5\n", "cannot be read"),
+        (b"\xff\xfe\xfa", "cannot be read"),
+        (bytes(20), "cannot be read"),
+    ],
+)
+def test_a_torn_stored_config_is_refused_by_name(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{path}: .*{message}"):
+        read(path, "train")
+
+
+def test_keys_that_came_after_a_run_was_made_are_completed(tmp_path: Path) -> None:
+    stored = load_dict("train", ["seed=5"])
+    older = {name: value for name, value in stored.items() if name not in ("open_picture", "pacing")}
+    OmegaConf.save(OmegaConf.create(older), tmp_path / "config.yaml")
+    assert to_object(read(tmp_path / "config.yaml", "train")) == load("train", ["seed=5"])
 
 
 def test_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,15 @@
 """Metrics file and success intervals."""
 
+import sys
 from pathlib import Path
+from unittest.mock import MagicMock, call
 
 import pytest
 
+from rl.config import TrainConfig, WandbMode
 from rl.metrics import MetricsLog, MetricsTail, read_metrics
+from rl.runtime.run_dir import RunDir
+from rl.runtime.wandb_log import WandbLog
 from rl.statistics import wilson_interval
 
 
@@ -32,6 +37,23 @@ def test_a_line_still_being_written_is_read_once_it_is_whole(tmp_path: Path) -> 
         assert [r["a"] for r in tail.read()] == [1]
         file.write("}\n")
     assert [r["a"] for r in tail.read()] == [2]
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe{}", b"5", b"[1]", b"null", bytes(40), b"{"])
+def test_a_damaged_line_costs_only_itself(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + line + b'\n{"a": 2}\n')
+    assert [r["a"] for r in read_metrics(path)] == [1, 2]
+
+
+def test_wandb_draws_everything_against_env_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    log = WandbLog(RunDir(tmp_path), TrainConfig(wandb=WandbMode.OFFLINE))
+    defined = wandb.init.return_value.define_metric
+    assert defined.call_args_list == [call("env_steps"), call("*", step_metric="env_steps")]
+    log.log({"env_steps": 3, "learner/q_mean": 0.5})
+    wandb.init.return_value.log.assert_called_once_with({"env_steps": 3, "learner/q_mean": 0.5})
 
 
 @pytest.mark.parametrize(

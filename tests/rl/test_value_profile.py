@@ -121,7 +121,8 @@ def digest(path: Path) -> dict[str, str]:
 
 
 def test_a_run_gets_picture_and_numbers_of_its_newest_checkpoint(tmp_path: Path, env: RobotEnv) -> None:
-    overrides = ["robot.obs=state", "robot.clock=wall", "agent.hidden=16", "agent.num_critics=2"]
+    overrides = ["robot.obs=state", "robot.clock=wall", "pacing.actor_waits=episode"]
+    overrides += ["agent.hidden=16", "agent.num_critics=2"]
     run = RunDir.create(tmp_path / "run", load_dict("train", overrides))
     run.spec = make_spec(env, run.config.gripper)
     assert write_value_profile(run, run.config, SMALL) is None  # nothing learnt yet
