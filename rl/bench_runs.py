@@ -169,7 +169,10 @@ def write_result(run: BenchRun) -> dict[str, Any]:
 def read_results(results_dir: Path) -> Iterator[dict[str, Any]]:
     """All result files, sorted by path."""
     for path in sorted(results_dir.glob("*/*/*.json")):
-        yield json.loads(path.read_text())
+        try:
+            yield json.loads(path.read_text())
+        except ValueError as error:
+            raise ConfigError(f"{path}: torn ({error}); delete it and run that seed again") from error
 
 
 def _outcome(result: dict[str, Any]) -> str:

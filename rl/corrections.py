@@ -14,7 +14,6 @@ from robot.interfaces import TeleopSource
 from robot.types import Observation
 
 OnStep = Callable[[Observation, dict[str, Any]], None]
-BY_HAND = (CorrectionKind.KEYBOARD, CorrectionKind.GAMEPAD)
 
 
 def make_teleop(kind: CorrectionKind, env: RobotEnv, rng: np.random.Generator) -> TeleopSource | None:
@@ -36,7 +35,7 @@ def make_teleop(kind: CorrectionKind, env: RobotEnv, rng: np.random.Generator) -
 
 def make_window(kind: CorrectionKind) -> OnStep:
     """Shows each step to a person who corrects by hand: the views, who is in charge, the counters."""
-    if kind not in BY_HAND:
+    if not kind.by_hand:
         return lambda _observation, _info: None
     from robot.teleop.viewer import Viewer
 

@@ -11,7 +11,7 @@ import numpy as np
 from rl.agent.spec import AgentSpec
 from rl.build import copy_episodes, make_schema, make_spec
 from rl.config import ConfigError, CorrectionKind, TrainConfig
-from rl.corrections import BY_HAND, make_teleop
+from rl.corrections import make_teleop
 from rl.demonstrations import record_demonstrations
 from rl.replay import memory_plan
 from rl.replay.reader import StoreReader
@@ -36,7 +36,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
     """Make a new run ready, or check one that continues; nothing recorded is ever removed."""
     env = make_robot_env(config.robot, seed=config.seed)
     try:
-        if config.correction.kind in BY_HAND:  # its device must be there before anything is recorded
+        if config.correction.kind.by_hand:  # its device must be there before anything is recorded
             device = make_teleop(config.correction.kind, env, np.random.default_rng(0))
             assert device is not None
             device.close()

@@ -23,7 +23,7 @@ from robot.safety import FeedbackLimits, GovernorTransition, SafetyConfig, Safet
 from robot.sim.arm import SimArm, SimFaults
 from robot.sim.camera import SimCamera, SimCameras
 from robot.sim.expert import ExpertNoise, ScriptedCorrector, ScriptedExpert
-from robot.sim.scene import SIDE_VIEW, WRIST_VIEW, build_scene
+from robot.sim.scene import SIDE_VIEW, WRIST_VIEW, WRIST_ZOOM_VIEW, build_scene
 from robot.sim.tasks.assemble import AssembleTask
 from robot.sim.tasks.base import SimTask
 from robot.sim.tasks.insert import InsertTask
@@ -34,6 +34,7 @@ from robot.sim.workcell import SimWorkcell
 from robot.sim.world import SimWorld
 from robot.tasks import TaskSpec
 
+VIEWS = (WRIST_VIEW, SIDE_VIEW, WRIST_ZOOM_VIEW)
 TASKS = ("press", "insert", "insert_tight", "assemble", "pick_place", "sort")
 
 
@@ -78,6 +79,9 @@ class RobotConfig:
             raise ValueError(f"robot.image_px: expected 32 to 512, got {self.image_px}")
         if not 1.0 <= self.control_hz <= 50.0:
             raise ValueError(f"robot.control_hz: expected 1 to 50, got {self.control_hz}")
+        unknown = [view for view in self.views if view not in VIEWS]
+        if unknown:
+            raise ValueError(f"robot.views: {unknown[0]} is no view; {_nearest(unknown[0], VIEWS)}")
         if not self.views or len(set(self.views)) != len(self.views):
             raise ValueError(f"robot.views: expected at least one view, each once, got {list(self.views)}")
 

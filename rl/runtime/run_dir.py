@@ -98,7 +98,7 @@ class RunDir:
         """What the agent sees and controls, fixed at the start of the run."""
         path = self.path / "spec.json"
         try:
-            return AgentSpec.from_json(json.loads(path.read_text()))
+            return AgentSpec.from_json(_read_json(path))
         except FileNotFoundError as error:
             raise ConfigError(
                 f"{path}: missing; this run stopped before its demonstrations were complete, "
@@ -130,4 +130,16 @@ class RunDir:
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A small JSON file, None where it does not exist."""
         path = self.path / name
-        return dict(json.loads(path.read_text())) if path.exists() else None
+        return _read_json(path) if path.exists() else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except ValueError as error:
+        raise ConfigError(f"{path}: torn or not JSON ({error}); restore it from a copy") from error
+    if not isinstance(value, dict):
+        raise ConfigError(
+            f"{path}: expected a JSON object, got {type(value).__name__}; restore it from a copy"
+        )
+    return value

@@ -74,6 +74,10 @@ class WeightsDirectory:
             return int(json.loads(self._latest.read_text())["version"])
         except FileNotFoundError:
             return -1
+        except (ValueError, KeyError, TypeError) as error:
+            raise WeightsError(
+                f"{self._latest}: damaged ({error!r}); delete it and name a version, one of {self.versions()}"
+            ) from error
 
     def load(self, version: int | None = None) -> PolicyWeights:
         """Tensors of `version`, or of the newest; raises WeightsError naming the file where it cannot be read."""

@@ -48,3 +48,17 @@ def test_a_killed_publish_leaves_the_previous_version(tmp_path: Path) -> None:
     version = weights.publish(_tensors(1.0), 1)
     (tmp_path / f"{version + 1:06d}.tmp").write_bytes(b"half a file")
     assert WeightsDirectory(tmp_path).load().version == version
+
+
+def test_damage_is_found_and_named(tmp_path: Path) -> None:
+    weights = WeightsDirectory(tmp_path)
+    version = weights.publish(_tensors(1.0), 1)
+    path = weights.path(version)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(WeightsError, match=r"000000\.safetensors: damaged"):
+        weights.load()
+    (tmp_path / "latest.json").write_text("{")
+    with pytest.raises(WeightsError, match=r"latest\.json: damaged"):
+        weights.latest_version()
