@@ -53,10 +53,9 @@ def _session(run: RunDir, config: TrainConfig, console: Console) -> int:
             case RuntimeKind.LOCAL:
                 code = Supervisor(run, config.runtime, display.say).run(display.tick)
     wandb.close()
-    if code == 0 or run.real.exists():
-        from rl.report import write_report  # matplotlib, which the worker processes need not load
+    from rl.report import write_report  # matplotlib, which the worker processes need not load
 
-        write_report(run, config, console)
+    write_report(run, config, console)
     if code:
         console.print(f"not finished; continue with: groundhog train resume={run.path}", soft_wrap=True)
     return code

@@ -86,10 +86,6 @@ class RunDir:
         return self.path / "checkpoints"
 
     @property
-    def videos(self) -> Path:
-        return self.path / "videos"
-
-    @property
     def metrics_path(self) -> Path:
         return self.path / "metrics.jsonl"
 
