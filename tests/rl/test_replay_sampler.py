@@ -19,7 +19,15 @@ from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.memory_plan import MemoryPlanError, plan
 from rl.replay.mixer import Mixer, MixerConfig, Waiting, exact_counts
 from rl.replay.reader import StoreReader
-from rl.replay.sampler import ClipSampler, Filter, PartConfig, TransitionSampler, gather_clips
+from rl.replay.sampler import (
+    ClipSampler,
+    Filter,
+    Holdout,
+    PartConfig,
+    Split,
+    TransitionSampler,
+    gather_clips,
+)
 from rl.replay.writer import StoreWriter
 
 DONE = EpisodeOutcome(EndReason.TIMEOUT)
@@ -226,7 +234,7 @@ def test_clip_sampler_joins_stores(tmp_path: Path, rng: np.random.Generator) -> 
     clip = sampler.sample(20, 3, rng)
     assert clip.images["front"].shape == (20, 4, 3, 4, 3)
     assert clip.action.shape == (20, 3, 3) and clip.valid[:, 0].all()
-    with pytest.raises(ValueError, match=">= 1 actions, got 0"):
+    with pytest.raises(ValueError, match=">= 1 actions and history >= 0, got 0"):
         sampler.sample(1, 0, rng)
 
 
@@ -256,3 +264,37 @@ def test_plan_counts_what_is_stored_and_what_is_free(tmp_path: Path, monkeypatch
     with pytest.raises(MemoryPlanError, match="not enough free disk"):
         plan(schema(), 100, 10**9, tmp_path / "new")
     assert list(tmp_path.iterdir()) == [path]  # planning writes nothing
+
+
+def test_history_stays_in_the_episode_and_repeats_its_first_frame(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        record(writer, 4)
+        record(writer, 6)
+    reader = StoreReader(tmp_path)
+    clip = gather_clips(reader, np.array([1, 6, 9]), length=3, history=3)
+    assert clip.history == 3 and clip.step.tolist() == [1, 1, 4] and clip.episode.tolist() == [0, 1, 1]
+    assert clip.valid.tolist() == [
+        [False, False, True, True, True, True],
+        [False, False, True, True, True, True],
+        [True, True, True, True, True, False],
+    ]
+    rows = [[0, 0, 0, 1, 2, 3, 4], [5, 5, 5, 6, 7, 8, 9], [6, 7, 8, 9, 10, 11, 11]]
+    for which, mine in enumerate(rows):
+        np.testing.assert_array_equal(
+            clip.proprio[which], reader.records(np.array(mine))["observation"]["proprio"]
+        )
+    assert not clip.action[~clip.valid].any()
+
+
+def test_held_out_episodes_are_whole_and_never_trained_on(tmp_path: Path, rng: np.random.Generator) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        for _ in range(5):
+            record(writer, 3)
+    reader, holdout = StoreReader(tmp_path), Holdout(every=2)
+    parts = {s: ClipSampler([PartConfig(reader, split=s, holdout=holdout)]) for s in Split}
+    drawn = {s: set(sampler.sample(200, 1, rng).episode.tolist()) for s, sampler in parts.items()}
+    assert drawn == {Split.ALL: {0, 1, 2, 3, 4}, Split.TRAIN: {0, 2, 4}, Split.HELD_OUT: {1, 3}}
+    listed = ClipSampler([PartConfig(reader, split=Split.HELD_OUT, holdout=Holdout(episodes=(4,)))])
+    assert set(listed.sample(50, 1, rng).episode.tolist()) == {4}
+    with pytest.raises(ValueError, match="holdout"):
+        Holdout(every=1)
