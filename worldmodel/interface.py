@@ -115,13 +115,15 @@ class ClipSource(Protocol):
 
 
 class WorldModel(Protocol):
-    """An action-conditioned video model. `version` names the weights; it grows with every published adaptation."""
+    """An action-conditioned video model.
+
+    version: names the weights; `adapt` leaves it alone, whoever publishes the weights sets it one higher.
+    """
+
+    version: int
 
     @property
     def spec(self) -> WorldModelSpec: ...
-
-    @property
-    def version(self) -> int: ...
 
     @property
     def stochastic(self) -> bool:
@@ -136,8 +138,11 @@ class WorldModel(Protocol):
         Raises WorldModelError for wrong views, sizes, lengths or non-finite actions.
         """
 
-    def save(self, path: Path) -> None:
-        """Write all that `load` needs (safetensors), beside and renamed."""
+    def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
+        """Write all that loading and an exact resume need (safetensors), beside and renamed.
+
+        scores: how this version did on held-out clips; they travel in the file's metadata.
+        """
 
 
 def check_rollout(spec: WorldModelSpec, context: Context, actions: Float32) -> None:
