@@ -1,0 +1,1 @@
+"""When synthetic experience is trusted (pacing) and which of it (admission, queues)."""

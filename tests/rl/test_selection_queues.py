@@ -1,0 +1,125 @@
+"""The two queues: exact shares, capacity, age and reuse limits; one empty queue means nothing is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from replay_data import observation, schema, transition
+
+from rl.replay.errors import EmptyShareError
+from rl.replay.journal import EndReason, EpisodeOutcome
+from rl.replay.reader import StoreReader
+from rl.replay.writer import StoreWriter
+from rl.selection.queues import QueueConfig, SyntheticQueues
+from robot.types import Label, Provenance, Source
+
+DONE = EpisodeOutcome(EndReason.TIMEOUT)
+
+
+def imagine(
+    writer: StoreWriter,
+    label: Label,
+    steps: int,
+    model: int = 0,
+    policy: int = 0,
+    source: Source = Source.SYNTHETIC,
+) -> None:
+    number = writer.begin_episode(observation(writer.num_episodes, 0))
+    for step in range(steps):
+        writer.add(
+            replace(
+                transition(number, step, truncated=step == steps - 1),
+                source=source,
+                label=label,
+                policy_version=policy,
+                provenance=Provenance(world_model_version=model),
+            )
+        )
+    writer.end_episode(DONE)
+
+
+def queues(path: Path, **limits: int) -> SyntheticQueues:
+    made = SyntheticQueues(StoreReader(path), QueueConfig(**limits))
+    made.refresh()
+    return made
+
+
+def test_a_batch_has_exactly_the_share_of_successes(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 6)
+        imagine(writer, Label.FAILURE, 9)
+    drawn = queues(tmp_path)
+    assert (drawn.size, drawn.sizes()) == (15, {Label.SUCCESS: 6, Label.FAILURE: 9})
+    drawn.success_share = 0.25
+    first = {
+        label: np.array([observation(e, s).proprio for s in range(n)])
+        for label, e, n in ((Label.SUCCESS, 0, 6), (Label.FAILURE, 1, 9))
+    }
+    batch = drawn.sample(16, np.random.default_rng(0))
+    of = {
+        label: sum(any((row == known).all() for known in rows) for row in batch.proprio)
+        for label, rows in first.items()
+    }
+    assert of == {Label.SUCCESS: 4, Label.FAILURE: 12}
+    assert (batch.source == Source.SYNTHETIC).all() and not batch.goal_known.any()
+
+
+def test_one_empty_queue_means_nothing_is_drawn(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 6)
+        imagine(writer, Label.UNKNOWN, 6)
+    drawn, rng = queues(tmp_path), np.random.default_rng(0)
+    assert drawn.size == 0
+    with pytest.raises(EmptyShareError, match="queues"):
+        drawn.sample(4, rng)
+    before = rng.bit_generator.state
+    assert len(drawn.sample(0, rng)) == 0 and rng.bit_generator.state == before
+
+
+def test_the_oldest_go_beyond_the_capacity(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.FAILURE, 3)
+        drawn = queues(tmp_path, capacity=5)
+        for _ in range(3):
+            imagine(writer, Label.SUCCESS, 4)
+            drawn.refresh()
+    assert drawn.sizes() == {Label.SUCCESS: 5, Label.FAILURE: 3}
+
+
+def test_old_models_and_old_policies_are_dropped(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 2, model=0, policy=0)
+        imagine(writer, Label.FAILURE, 2, model=1, policy=90)
+        drawn = queues(tmp_path, max_model_age=1, max_policy_age=100)
+        assert drawn.size == 4
+        imagine(writer, Label.FAILURE, 2, model=1, policy=101)
+        imagine(writer, Label.SUCCESS, 3, model=1, policy=101)
+        drawn.refresh()
+        assert drawn.sizes() == {Label.SUCCESS: 3, Label.FAILURE: 4}, "its policy is 101 versions old"
+        imagine(writer, Label.SUCCESS, 1, model=3, policy=101)
+        drawn.refresh()
+    assert drawn.sizes() == {Label.SUCCESS: 1, Label.FAILURE: 0} and drawn.size == 0
+
+
+def test_a_transition_is_used_so_often_and_not_again(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 2)
+        imagine(writer, Label.FAILURE, 2)
+    drawn, rng = queues(tmp_path, max_uses=3), np.random.default_rng(0)
+    total = 0
+    while drawn.size:
+        total += len(drawn.sample(2, rng))
+        assert total < 50
+    assert 6 <= total <= 14
+    drawn.refresh()
+    assert drawn.size == 0, "looking again does not bring it back"
+
+
+def test_real_transitions_are_refused(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 2, source=Source.REAL)
+    with pytest.raises(ValueError, match="not synthetic"):
+        queues(tmp_path)
