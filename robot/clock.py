@@ -36,3 +36,7 @@ class VirtualClock:
         if not dt >= 0.0:
             raise ValueError(f"VirtualClock.advance: expected dt >= 0 s, got {dt}; time never runs back")
         self._now += dt
+
+    def rewind(self, time: float) -> None:
+        """Go to `time`, earlier or later: for a simulated world that goes back to a state it was in then."""
+        self._now = time

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 
-from robot.robot import Robot
+from robot.robot import Robot, RobotMemory
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
 
 OVERRUN_TOLERANCE = 0.1  # share of the control period by which a tick may be late
@@ -28,6 +29,19 @@ class Workcell(Protocol):
 
     def failure(self) -> str:
         """Why the job is not done at the time limit, in a few words; "" where the cell cannot tell."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeMemory:
+    """Where an episode stands, beside the robot's memory and the simulated world's state."""
+
+    robot: RobotMemory
+    observation: Observation  # the newest
+    tick: float
+    due: float
+    steps: int
+    held: int
+    ready: bool
 
 
 class RobotEnv(gym.Env[dict[str, Any], Float32]):
@@ -52,6 +66,7 @@ class RobotEnv(gym.Env[dict[str, Any], Float32]):
         self._tick = self._due = 0.0
         self._steps = self._held = 0
         self._ready = False
+        self._observation: Observation | None = None
         spaces: dict[str, gym.Space[Any]] = {
             "proprio": gym.spaces.Box(-np.inf, np.inf, (self.proprio_spec.dim,), np.float32)
         }
@@ -83,7 +98,7 @@ class RobotEnv(gym.Env[dict[str, Any], Float32]):
         if smooth:
             self.robot.move_joints(start)
         self.robot.begin_episode()
-        observation = self.robot.observe()
+        observation = self._observation = self.robot.observe()
         self._tick = self.robot.clock.now()
         self._due = self._tick + self._period
         self._steps = self._held = 0
@@ -103,7 +118,7 @@ class RobotEnv(gym.Env[dict[str, Any], Float32]):
             raise ValueError(f"action: expected ({ACTION_DIM},) finite values in [-1, 1], got {action}")
         command = self.robot.act(requested.clip(-1.0, 1.0))
         overrun, period = self._wait_for_tick()
-        observation = self.robot.observe()
+        observation = self._observation = self.robot.observe()
         self._steps += 1
         self._held = self._held + 1 if self.workcell.success() else 0
         terminated = self._held >= self.robot.spec.hold_steps
@@ -123,6 +138,27 @@ class RobotEnv(gym.Env[dict[str, Any], Float32]):
         if truncated:
             info["failure"] = self.workcell.failure()
         return _values(observation), float(terminated), terminated, truncated, info
+
+    def memory(self) -> EpisodeMemory:
+        """What `recall` needs to continue this episode from here; raises RuntimeError before the first reset."""
+        if self._observation is None:
+            raise RuntimeError("RobotEnv.memory: nothing has happened yet; call reset() first")
+        return EpisodeMemory(
+            self.robot.memory(),
+            self._observation,
+            self._tick,
+            self._due,
+            self._steps,
+            self._held,
+            self._ready,
+        )
+
+    def recall(self, memory: EpisodeMemory) -> None:
+        """Continue from `memory`; clock and world must be back there already (robot/sim/branch.py does it)."""
+        self.robot.recall(memory.robot)
+        self._observation = memory.observation
+        self._tick, self._due = memory.tick, memory.due
+        self._steps, self._held, self._ready = memory.steps, memory.held, memory.ready
 
     def close(self) -> None:
         """Hold the arm and release the devices."""

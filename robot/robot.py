@@ -9,11 +9,12 @@ from types import TracebackType
 
 import numpy as np
 
+from robot.clock import VirtualClock
 from robot.frames import Frames, ProprioFrame, RelativeFrame, along_tool_axes
 from robot.geometry import DeltaFrame, Pose, delta_between
 from robot.interfaces import Arm, ArmState, Camera, Clock, DeviceError, Frame, RobotFault
 from robot.kinematics import Kinematics
-from robot.safety import GovernedCommand, GovernorState, SafetyGovernor
+from robot.safety import GovernedCommand, GovernorMemory, GovernorState, SafetyGovernor
 from robot.tasks import GripperMode, TaskSpec, concatenate
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
 
@@ -40,6 +41,15 @@ class PrivilegedState:
 
     read: Callable[[], Array]
     spec: ProprioSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RobotMemory:
+    """All that a Robot knows of the past."""
+
+    governor: GovernorMemory
+    previous: tuple[Pose, float] | None
+    seen_from: RelativeFrame
 
 
 class Robot:
@@ -193,6 +203,19 @@ class Robot:
             timestamp=self.clock.now(),
             image_timestamps={view: frame.timestamp for view, frame in frames.items()},
         )
+
+    def memory(self) -> RobotMemory:
+        """What `recall` needs to go on as if nothing had happened since."""
+        return RobotMemory(self._governor.memory(), self._previous, self._seen_from)
+
+    def recall(self, memory: RobotMemory) -> None:
+        """Go back to `memory`; raises RobotFault unless the arm is a simulated one on a virtual clock."""
+        if not (self._auto_unlock and isinstance(self.clock, VirtualClock)):
+            raise RobotFault(
+                "not_simulated", "expected a simulated arm on a virtual clock; a real arm has one past"
+            )
+        self._governor.recall(memory.governor)
+        self._previous, self._seen_from = memory.previous, memory.seen_from
 
     def _require_allowed(self) -> None:
         if self._auto_unlock and self._governor.state is GovernorState.FAULTED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 
@@ -73,6 +74,21 @@ class GovernedCommand:
     target_pose: Pose
     clipped: frozenset[ClipReason]
     gripper_changed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GovernorMemory:
+    """All that decides what a governor will allow next; see `SafetyGovernor.memory`."""
+
+    state: GovernorState
+    fault: Fault | None
+    target: Target | None
+    waypoint: Array | None
+    now: float
+    commanded_at: float
+    gripper_opening: float
+    gripper_toggled_at: float
+    monitor: FeedbackMonitor
 
 
 class SafetyGovernor:
@@ -280,6 +296,28 @@ class SafetyGovernor:
             )
         self._waypoint = waypoint.copy()
         return self._waypoint
+
+    def memory(self) -> GovernorMemory:
+        """What `recall` needs to judge the future as if nothing had happened since."""
+        return GovernorMemory(
+            self._state,
+            self._fault,
+            self._target,
+            self._waypoint,
+            self._now,
+            self._commanded_at,
+            self._gripper_opening,
+            self._gripper_toggled_at,
+            copy(self._monitor),  # its fields are replaced, never changed in place
+        )
+
+    def recall(self, memory: GovernorMemory) -> None:
+        """Go back to `memory`, with a simulated world that goes back to the same moment; a real arm never does."""
+        self._state, self._fault = memory.state, memory.fault
+        self._target, self._waypoint = memory.target, memory.waypoint
+        self._now, self._commanded_at = memory.now, memory.commanded_at
+        self._gripper_opening, self._gripper_toggled_at = memory.gripper_opening, memory.gripper_toggled_at
+        self._monitor = copy(memory.monitor)
 
     def _hold(self, state: ArmState, reason: Reason, value: float) -> None:
         # An arm told to hold stays where it is measured; the next command must start there.

@@ -16,12 +16,12 @@ class SimWorkcell:
     def __init__(self, task: SimTask, world: SimWorld) -> None:
         self.task = task
         self.world = world
-        self._distances: list[float] = []  # progress at each step of the episode
+        self.distances: list[float] = []  # progress at each step of the episode
         world.place_arm(task.spec.reset_joints, task.spec.initial_gripper)
 
     def reset(self, rng: np.random.Generator, *, place_arm: bool) -> Array:
         """Place the objects; returns the start joints (6,), where the arm is put at once if `place_arm`."""
-        self._distances.clear()
+        self.distances.clear()
         if place_arm:
             self.world.reset()
         start = self.task.randomise(rng, self.world)
@@ -32,14 +32,14 @@ class SimWorkcell:
     def success(self) -> bool:
         """The job is done at this instant."""
         self.world.advance()
-        self._distances.append(self.task.progress(self.world))
+        self.distances.append(self.task.progress(self.world))
         return self.task.success(self.world)
 
     def failure(self) -> str:
         """Why the job is not done: the task's own words, else by the progress since the reset."""
         self.world.advance()
         said = self.task.failure(self.world) if isinstance(self.task, NamesFailure) else ""
-        return said or by_progress(self._distances)
+        return said or by_progress(self.distances)
 
     def privileged(self) -> Array:
         """The task's own knowledge of the world."""
