@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+SYNTHETIC = "synthetic"  # the share of imagined transitions; it lies last in a batch
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -37,6 +39,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    @property
+    def num_real(self) -> int:
+        """Transitions that really happened: those before the synthetic share."""
+        return len(self) - self.shares.get(SYNTHETIC, 0)
 
     def check(self) -> None:
         """Raise ValueError where lengths differ or the shares do not add up to the batch."""

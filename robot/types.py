@@ -72,17 +72,25 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a synthetic transition comes from and why it was admitted; defaults mean 'not synthetic'."""
+    """Where a synthetic transition comes from and why it was admitted; defaults mean 'not synthetic'.
 
+    source_origin: 0 the demonstrations, 1 the robot's own store. kind: how its actions were chosen, 0 replay, 1 local
+    perturbation, 2 the current policy. risk: of the world model, at this step. source_q: of the real clip.
+    """
+
+    source_origin: int = -1
     source_episode: int = -1
     source_step: int = -1
+    kind: int = -1
     perturbation_seed: int = -1
     world_model_version: int = -1
     reward_model_version: int = -1
     calibrator_version: int = -1
     success_prob: float = float("nan")  # raw score of the reward model
     calibrated: float = float("nan")
+    risk: float = float("nan")
     q: float = float("nan")
+    source_q: float = float("nan")
     admission: int = 0  # reason code of the selection
 
 

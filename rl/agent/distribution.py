@@ -9,6 +9,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+SATURATED = 0.98  # an action entry beyond this counts as saturated
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """How sure a policy is, from one sampled action in each of some states.
+
+    entropy: mean of -log pi(a|s), nats. saturated: share of saturated action entries. std: mean of the Gaussian before
+    the tanh.
+    """
+
+    entropy: float
+    saturated: float
+    std: float
+
 
 @dataclass(frozen=True, slots=True)
 class SquashedGaussian:
@@ -31,3 +46,9 @@ class SquashedGaussian:
         gaussian = -0.5 * noise.square() - self.log_std - 0.5 * math.log(2 * math.pi)
         squash = 2.0 * (math.log(2.0) - u - F.softplus(-2.0 * u))
         return torch.tanh(u), (gaussian - squash).sum(-1)
+
+    def certainty(self, noise: Tensor) -> Certainty:
+        """How sure these distributions are, by standard normal `noise` (B, A)."""
+        action, log_prob = self.sample(noise)
+        saturated = (action.abs() > SATURATED).float().mean()
+        return Certainty(-float(log_prob.mean()), float(saturated), float(self.log_std.exp().mean()))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rl.agent import gripper
 from rl.agent.acting import ActingConfig, ActingPolicy, check_weights
 from rl.agent.adam import AdamGroup, load_optimiser
+from rl.agent.distribution import SATURATED, Certainty
 from rl.agent.networks import EnsembleMLP
 from rl.agent.spec import AgentSpec
 from rl.agent.staging import StagedObservation, StagedStep, Staging
@@ -27,7 +28,6 @@ from rl.batch import Batch
 from robot.types import Float32, Observation
 
 STATE_FORMAT = 1
-SATURATED = 0.99  # an action entry beyond this counts as saturated
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class SACConfig(ActingConfig):
     target_entropy_per_dim: nats per action dimension. augment_px: largest shift, pixels.
     gripper_penalty: cost of one change of the gripper's state, seen by the gripper critic only.
     gripper_trains_encoder: the gripper critic's loss shapes the encoder too.
+    synthetic_trains_policy: imagined states train policy, temperature and gripper critic too, not the critics alone.
     bc_weight falls linearly to bc_weight_final over bc_decay_updates; it holds the policy near demonstrated
     and corrected actions. grad_clip: largest gradient norm per optimiser, None for no limit.
     """
@@ -57,6 +58,7 @@ class SACConfig(ActingConfig):
     temperature_init: float = 0.01
     gripper_penalty: float = 0.02
     gripper_trains_encoder: bool = False
+    synthetic_trains_policy: bool = False
     augment_px: int = 4
     bc_weight: float = 0.0
     bc_weight_final: float = 0.0
@@ -153,14 +155,17 @@ class SACAgent:
         # L_Q = mean_{i, b} w_b (Q_i(s, a) - y)^2
         losses = {"critic": (step.weight * (values - target).square()).mean()}
         watched = {"q_mean": values.detach().mean(), "target_mean": target.mean()}
+        # Whether the policy is sure decides how much may be imagined: imagined states must not decide that in turn.
+        trusted = len(batch) if self.config.synthetic_trains_policy else batch.num_real
+        real_step = step.first(trusted)
         if self.acting.gripper is not None:
             seen = features if self.config.gripper_trains_encoder else features.detach()
-            losses["gripper"] = self._gripper_loss(step, seen, next_features)
+            losses["gripper"] = self._gripper_loss(real_step, seen[:trusted], next_features[:trusted])
         hindsight, errors = self._hindsight(batch, now, goal_offset)
         metrics = self._descend(losses | hindsight, watched | errors)
         self._track_targets()
         if improve_policy:
-            metrics |= self._improve_policy(step, features.detach())
+            metrics |= self._improve_policy(real_step, features[:trusted].detach())
         self.updates += 1
         return metrics
 
@@ -263,6 +268,21 @@ class SACAgent:
         values = self.critic(torch.cat((features, self._staging.step(batch).action), -1))
         result: NDArray[np.float32] = values.squeeze(-1).amin(dim=0).cpu().numpy()
         return result
+
+    @torch.inference_mode()
+    def certainty(self, batch: Batch, generator: torch.Generator) -> Certainty:
+        """How sure the policy is in the batch's states; draws from `generator` alone and changes nothing."""
+        self.spec.check_batch(batch)
+        now = self._staging.observation(batch, None)
+        distribution = self.acting.policy(self.acting.encoder(now.stacks, now.proprio))
+        shape = (len(batch), self.spec.policy_dim)
+        noise = torch.randn(shape, generator=generator, device=self.device)
+        certainty: Certainty = distribution.certainty(noise)
+        return certainty
+
+    def value_tensors(self) -> dict[str, Tensor]:
+        """A copy of what `ValueModel.load_tensors` takes: the target critics."""
+        return {name: t.detach().to("cpu", copy=True) for name, t in self.target_critic.state_dict().items()}
 
     def _noise(self, rows: int) -> Tensor:
         return torch.randn((rows, self.spec.policy_dim), generator=self._generator, device=self.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -39,6 +39,10 @@ class StagedStep:
     gripper_changed: Tensor
     weight: Tensor
     expert: Tensor
+
+    def first(self, rows: int) -> StagedStep:
+        """The first `rows` of them."""
+        return StagedStep(**{entry.name: getattr(self, entry.name)[:rows] for entry in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)

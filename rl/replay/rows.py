@@ -21,15 +21,19 @@ _CRC_BYTES = 4
 _NOT_SYNTHETIC = Provenance()
 _PROVENANCE = np.dtype(
     [
+        ("source_origin", "<i8"),
         ("source_episode", "<i8"),
         ("source_step", "<i8"),
+        ("kind", "<i8"),
         ("perturbation_seed", "<i8"),
         ("world_model_version", "<i8"),
         ("reward_model_version", "<i8"),
         ("calibrator_version", "<i8"),
         ("success_prob", "<f8"),
         ("calibrated", "<f8"),
+        ("risk", "<f8"),
         ("q", "<f8"),
+        ("source_q", "<f8"),
         ("admission", "<i8"),
     ]
 )

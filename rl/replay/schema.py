@@ -13,7 +13,7 @@ import numpy as np
 from rl.replay.errors import CorruptStoreError, SchemaMismatchError
 from robot.types import ACTION_DIM, ProprioSpec
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _VIEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # a view is also a file name
 
 

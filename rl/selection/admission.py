@@ -34,8 +34,7 @@ class Candidate:
     """A labelled imagined clip. q, source_q: mean of min_i Q_target over up to 16 steps, of the clip and of the real
     steps it was branched from. first_q: at its first step. label_return: discounted return of its labels.
 
-    risk: of the world model, ordinal. agreed: all seeds gave this label. deviation: largest distance from the real
-    path over the allowed one, 0 for a replay.
+    risk: of the world model, ordinal. agreed: every judgement gave this label.
     """
 
     label: Label
@@ -45,7 +44,6 @@ class Candidate:
     label_return: float
     risk: float
     agreed: bool
-    deviation: float
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ class Selection:
         return verdict
 
     def _judge(self, clip: Candidate) -> Admission:
-        values = (clip.q, clip.source_q, clip.first_q, clip.label_return, clip.risk, clip.deviation)
+        values = (clip.q, clip.source_q, clip.first_q, clip.label_return, clip.risk)
         if clip.label is Label.UNKNOWN:
             return Admission.UNLABELLED
         if not all(math.isfinite(value) for value in values):
@@ -173,9 +171,7 @@ class Selection:
             return Admission.ADMITTED
         surprising = clip.label_return - clip.first_q > self._config.surprise
         # Without a history of risks nothing is known to lie below the usual one.
-        certain = (
-            clip.agreed and self._risk.count > 0 and clip.risk <= self._risk.mean and clip.deviation <= 0.5
-        )
+        certain = clip.agreed and self._risk.count > 0 and clip.risk <= self._risk.mean
         return Admission.SURPRISING if surprising and not certain else Admission.ADMITTED
 
     @property

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from rl.agent.distribution import Certainty
+
 RATIO_CAP = 0.30  # no configuration goes beyond it
 
 
@@ -17,19 +19,6 @@ class PacingRule(Enum):
     LINEAR = "linear"  # rho_max (1 - u)
     HYPERBOLIC = "hyperbolic"  # rho_max / (1 + kappa u^p)
     CONSTANT = "constant"  # rho_max: no schedule
-
-
-@dataclass(frozen=True, slots=True)
-class Certainty:
-    """How sure the policy is on real states, from one sampled action each.
-
-    entropy: mean of -log pi(a|s), nats. saturated: share of action entries with |a| > .98. std: mean of the Gaussian
-    before the tanh.
-    """
-
-    entropy: float
-    saturated: float
-    std: float
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from rl.workers.ports import (
     StepResult,
     WeightsPort,
 )
+from rl.workers.synthetic import SyntheticShare
 
 DEMO, ONLINE = "demo", "online"
 
@@ -33,6 +34,8 @@ class LearningAgent(Protocol):
     def update(self, batch: Batch) -> dict[str, float]: ...
 
     def policy_tensors(self) -> dict[str, Tensor]: ...
+
+    def value_tensors(self) -> dict[str, Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class LearnerWorker:
 
     batch: arrays that every sample is written into, `config.batch_size` long; None allocates anew each time.
     diagnose: metrics that judge the agent and change nothing, not even a random generator.
+    synthetic: how much of a batch is imagined; None for plain RLPD. values: where the critics are published for
+    whoever selects imagined clips by them.
     """
 
     def __init__(
@@ -90,10 +95,13 @@ class LearnerWorker:
         batch: Batch | None,
         save_checkpoint: Callable[[int, Mapping[str, Any]], None],
         diagnose: Callable[[], Mapping[str, float]] = dict,
+        synthetic: SyntheticShare | None = None,
+        values: WeightsPort | None = None,
     ) -> None:
         self._agent, self._mixer, self._weights, self._counters = agent, mixer, weights, counters
         self._config, self._pacing, self._rng, self._batch = config, pacing, rng, batch
         self._save_checkpoint, self._diagnose = save_checkpoint, diagnose
+        self._synthetic, self._values = synthetic, values
         self._updates = 0
         self._version = -1
         self._published_at = -1
@@ -105,7 +113,10 @@ class LearnerWorker:
             return StepResult(finished=True)
         warm = self._config.all_warm_updates
         env_steps = self._counters.get(ENV_STEPS)
-        if self._updates >= warm and self._published_at < 0:
+        first = (
+            warm if self._synthetic is None else self._config.bc_updates
+        )  # imagination begins with the critic
+        if self._updates >= first and self._published_at < 0:
             self._publish()
         if self._updates >= self._pacing.updates_due(env_steps, warm):
             if self._counters.get(COLLECTED):
@@ -115,15 +126,19 @@ class LearnerWorker:
                 )
             return StepResult(waiting=f"actor: env step {env_steps}")
         self._mixer.refresh()
-        shares = self._shares()
+        shares = self._shares(env_steps)
         batch = self._mixer.sample(self._config.batch_size, shares, self._rng, out=self._batch)
         if isinstance(batch, Waiting):
             return StepResult(waiting=str(batch))
+        if self._synthetic is not None:
+            self._synthetic.weigh(batch)
         cloning = self._updates < self._config.bc_updates
         metrics = self._agent.behaviour_cloning(batch) if cloning else self._agent.update(batch)
         self._updates += 1
         self._after_update(warm)
-        logged = dict(metrics) if self._updates % self._config.log_every == 0 else {}
+        logged: dict[str, float] = {}
+        if self._updates % self._config.log_every == 0:
+            logged = dict(metrics) | ({} if self._synthetic is None else self._synthetic.metrics())
         every = self._config.diagnose_every
         if every and self._updates % every == 0:
             logged |= self._diagnose()
@@ -140,6 +155,7 @@ class LearnerWorker:
             "updates": self._updates,
             "policy_version": self._version,
             "rng": self._rng.bit_generator.state,
+            "synthetic": None if self._synthetic is None else self._synthetic.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -147,24 +163,32 @@ class LearnerWorker:
         self._updates = self._saved_at = int(state["updates"])
         self._version = int(state["policy_version"])
         self._rng.bit_generator.state = state["rng"]
+        if self._synthetic is not None and state["synthetic"] is not None:
+            self._synthetic.load_state(state["synthetic"])
         self._counters.set(UPDATES, self._updates)
         if self._version >= 0:
             self._publish()
 
-    def _shares(self) -> dict[str, float]:
+    def _shares(self, env_steps: int) -> dict[str, float]:
         warm = self._updates < self._config.all_warm_updates
+        real = {DEMO: self._config.demo_ratio, ONLINE: 1.0 - self._config.demo_ratio}
         if warm or self._mixer.sizes()[ONLINE] < self._config.learning_starts_env_steps:
-            return {DEMO: 1.0}
-        return {DEMO: self._config.demo_ratio, ONLINE: 1.0 - self._config.demo_ratio}
+            real = {DEMO: 1.0}
+        if self._synthetic is None or self._updates < self._config.bc_updates:
+            return real
+        return self._synthetic.shares(real, self._config.batch_size, env_steps, self._updates)
 
     def _after_update(self, warm: int) -> None:
-        if self._updates >= warm and (self._updates - warm) % self._config.publish_every == 0:
+        first = warm if self._synthetic is None else self._config.bc_updates
+        if self._updates >= first and (self._updates - first) % self._config.publish_every == 0:
             self._publish()
         if self._updates % self._config.checkpoint_every == 0:
             self._checkpoint()
         self._counters.set(UPDATES, self._updates)
 
     def _publish(self) -> None:
+        if self._values is not None:  # before the policy: whoever sees the new policy finds its critics
+            self._values.publish(self._agent.value_tensors(), self._updates)
         self._version = self._weights.publish(self._agent.policy_tensors(), self._updates)
         self._published_at = self._updates
 

@@ -71,6 +71,15 @@ TARGET_ENV_STEPS = "target_env_steps"  # actor: where this run ends (lowered by 
 OPERATOR_STOP = "operator_stop"  # actor: 1 when the operator ended the run from the correction device
 UPDATES = "updates"  # learner: all updates, warm start included
 LEARNER_DONE = "learner_done"  # learner: 1 when the final weights are published
+ALIVE = "world_model_alive"  # supervisor: 1 while the world-model worker runs; 0 stops all use of what it imagined
+GENERATED = "generated"  # world model: imagined transitions
+ADMITTED = "admitted"  # world model: of those, how many entered a queue
+WORLD_MODEL_GATE = (
+    "world_model_gate"  # world model: how far its video is trusted; this and the next in millionths
+)
+SELECTION_GATE = "selection_gate"  # world model: composition of the queues
+CALIBRATION_GATE = "calibration_gate"  # world model: how far its labels are trusted
+SUCCESS_SHARE = "success_share"  # world model: share of successes to draw
 HOLD = "hold"  # supervisor: 1 while a worker that the robot depends on is dead
 STOP = "stop"  # supervisor: 1 to end cleanly
 
@@ -82,6 +91,14 @@ COUNTERS = (
     OPERATOR_STOP,
     UPDATES,
     LEARNER_DONE,
+    ALIVE,
+    GENERATED,
+    ADMITTED,
+    WORLD_MODEL_GATE,
+    SELECTION_GATE,
+    CALIBRATION_GATE,
+    SUCCESS_SHARE,
     HOLD,
     STOP,
 )
+MILLIONTHS = 1_000_000  # a share as a counter

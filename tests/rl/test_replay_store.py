@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_all_columns_come_back(path: Path) -> None:
-    provenance = Provenance(3, 4, 5, 6, 7, 8, 0.25, 0.5, -1.5, 9)
+    provenance = Provenance(1, 3, 4, 2, 5, 6, 7, 8, 0.25, 0.5, 0.1, -1.5, -1.25, 9)
     step = dataclasses.replace(
         transition(0, 0, terminated=True, intervened=True),
         gripper_changed=True,

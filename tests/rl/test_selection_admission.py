@@ -18,7 +18,6 @@ BASE = Candidate(
     label_return=0.6,
     risk=0.1,
     agreed=True,
-    deviation=0.2,
 )
 
 
@@ -88,13 +87,13 @@ def test_unknown_never_enters_and_is_counted() -> None:
     assert selection.metrics()["selection/successes"] == 0.0
 
 
-def test_a_surprising_success_needs_agreement_low_risk_and_a_short_way() -> None:
+def test_a_surprising_success_needs_agreement_and_low_risk() -> None:
     selection = Selection(SelectionConfig())
     surprising = replace(BASE, first_q=0.05, label_return=0.9)
     assert selection.consider(surprising) is Admission.SURPRISING, "no history: nothing is beyond doubt"
     selection.consider(replace(BASE, risk=0.2))
     assert selection.consider(surprising) is Admission.ADMITTED
-    for doubtful in ({"agreed": False}, {"risk": 0.9}, {"deviation": 0.9}):
+    for doubtful in ({"agreed": False}, {"risk": 0.9}):
         assert selection.consider(replace(surprising, **doubtful)) is Admission.SURPRISING  # type: ignore[arg-type]
     failure = replace(surprising, label=Label.FAILURE, label_return=0.0, first_q=0.9)
     assert selection.consider(failure) is Admission.ADMITTED, "negative surprises teach"

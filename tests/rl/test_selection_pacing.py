@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl.selection.pacing import RATIO_CAP, Certainty, EntropyPacer, EntropyPacingConfig, PacingRule
+from rl.agent.distribution import Certainty
+from rl.selection.pacing import RATIO_CAP, EntropyPacer, EntropyPacingConfig, PacingRule
 from rl.selection.ratio import EffectiveRatio, Gates
 
 OPEN = Gates(world_model=1.0, selection=1.0, calibration=1.0, alive=True)

@@ -1,0 +1,152 @@
+"""Imagination: real states -> clips of what would have happened, by actions near the real ones or of the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from rl.imagination.clip import Futures, ImaginedClip, Imaginer, Start
+from rl.imagination.starts import StartConfig, StartPool
+from robot.types import Float32, Label, Observation
+from worldmodel.counterfactual import BranchKind, CounterfactualConfig, Motion, perturb
+
+
+class ImaginingPolicy(Protocol):
+    """Acts in imagination as on the robot."""
+
+    def act(self, observation: Observation, *, deterministic: bool) -> Float32: ...
+
+
+@dataclass(frozen=True)
+class ImaginationConfig:
+    """What is imagined.
+
+    policy_share: of the branches, how many follow the current policy; the others perturb what was really done (0 is
+    the paper's choice, 1 the default). clip_length: control steps. parallel: branches imagined side by side.
+    """
+
+    policy_share: float = 1.0
+    clip_length: int = 8
+    parallel: int = 16
+    starts: StartConfig = field(default_factory=StartConfig)
+    local: CounterfactualConfig = field(default_factory=CounterfactualConfig)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.policy_share <= 1.0:
+            raise ValueError(f"imagination.policy_share: expected 0..1, got {self.policy_share}")
+        if self.clip_length < 1 or self.parallel < 1:
+            raise ValueError(
+                f"imagination: expected clip_length and parallel >= 1, got {self.clip_length}, {self.parallel}"
+            )
+
+
+class Imagination:
+    """Imagines clips side by side. Each of them stops where it ends, where nothing real is left to perturb, or after
+    `clip_length` steps.
+    """
+
+    def __init__(
+        self,
+        pool: StartPool,
+        imaginer: Imaginer,
+        motion: Motion,
+        config: ImaginationConfig,
+        rng: np.random.Generator,
+    ) -> None:
+        self._pool, self._imaginer, self._motion, self._config, self._rng = (
+            pool,
+            imaginer,
+            motion,
+            config,
+            rng,
+        )
+
+    def imagine(self, policy: ImaginingPolicy) -> list[ImaginedClip]:
+        """`parallel` clips. Raises EmptyShareError where there is no real state to start from."""
+        config = self._config
+        starts = self._pool.draw(config.parallel, self._rng)
+        kinds = [
+            BranchKind.POLICY if self._rng.random() < config.policy_share else BranchKind.LOCAL
+            for _ in starts
+        ]
+        seeds = self._rng.integers(2**31, size=len(starts)).tolist()
+        planned = [
+            self._perturbed(start, seed) if kind is BranchKind.LOCAL else None
+            for start, kind, seed in zip(starts, kinds, seeds, strict=True)
+        ]
+        session = self._imaginer.begin(starts, seeds[0])
+        branches = [_Branch(observation) for observation in session.observations]
+        for t in range(config.clip_length):
+            for branch, plan in zip(branches, planned, strict=True):
+                branch.over = branch.over or (plan is not None and t >= len(plan))
+            if all(branch.over for branch in branches):
+                break
+            actions = np.stack(
+                [
+                    _idle(branch) if branch.over else _choose(branch, plan, t, policy)
+                    for branch, plan in zip(branches, planned, strict=True)
+                ]
+            )
+            futures = session.step(actions)
+            for index, branch in enumerate(branches):
+                branch.take(futures, index)
+        return [
+            branch.clip(start, kind, seed, self._imaginer.version)
+            for branch, start, kind, seed in zip(branches, starts, kinds, seeds, strict=True)
+            if branch.actions
+        ]
+
+    def _perturbed(self, start: Start, seed: int) -> Float32:
+        """The real actions from `start` on, as many as there were, perturbed inside the workspace."""
+        real = self._pool.clip(start, self._config.clip_length)
+        steps = int(real.valid[0].sum())
+        pose = self._motion.commanded_poses(real.proprio[:, 0])[0]
+        return perturb(real.action[0, :steps], seed, self._config.local, self._motion, pose)
+
+
+class _Branch:
+    """A clip that grows."""
+
+    def __init__(self, first: Observation) -> None:
+        self.observations = [first]
+        self.actions: list[Float32] = []
+        self.over = False
+        self._risk: list[float] = []
+        self._truth: list[Label] = []
+
+    def take(self, futures: Futures, index: int) -> None:
+        if self.over:
+            return
+        self.observations.append(futures.observations[index])
+        self.actions.append(futures.executed[index])
+        self._risk.append(float(futures.risk[index]))
+        self._truth.append(futures.truth[index])
+        self.over = bool(futures.over[index])
+
+    def clip(self, start: Start, kind: BranchKind, seed: int, version: int) -> ImaginedClip:
+        return ImaginedClip(
+            start=start,
+            kind=kind,
+            seed=seed,
+            observations=self.observations,
+            action=np.stack(self.actions),
+            risk=np.array(self._risk, np.float32),
+            truth=self._truth,
+            world_model_version=version,
+        )
+
+
+def _choose(branch: _Branch, plan: Float32 | None, t: int, policy: ImaginingPolicy) -> Float32:
+    return policy.act(branch.observations[-1], deterministic=False) if plan is None else plan[t]
+
+
+def _idle(branch: _Branch) -> Float32:
+    """What a branch that is over is given; its future is not looked at."""
+    return np.zeros_like(branch.actions[-1]) if branch.actions else np.zeros(7, np.float32)
+
+
+def source_kind(kind: BranchKind) -> int:
+    """The number by which a synthetic transition's provenance names the kind of its actions."""
+    return list(BranchKind).index(kind)

@@ -1,0 +1,77 @@
+"""Starts: the real states from which clips are imagined, and what was really done there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl.imagination.clip import Origin, Start
+from rl.replay.errors import EmptyShareError
+from rl.replay.reader import StoreReader
+from rl.replay.sampler import gather_clips
+from robot.types import Clip
+
+
+@dataclass(frozen=True)
+class StartConfig:
+    """Which real states.
+
+    demo_share: of the starts, the others are online states; demonstrations alone until there are any.
+    newest_episodes: online starts come from so many of the newest finished episodes; None from all.
+    """
+
+    demo_share: float = 0.5
+    newest_episodes: int | None = 20
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.demo_share <= 1.0:
+            raise ValueError(f"starts.demo_share: expected 0..1, got {self.demo_share}")
+        if self.newest_episodes is not None and self.newest_episodes < 1:
+            raise ValueError(f"starts.newest_episodes: expected >= 1 or none, got {self.newest_episodes}")
+
+
+class StartPool:
+    """Draws starts from two stores; only finished episodes that were not discarded."""
+
+    def __init__(self, demo: StoreReader, online: StoreReader, config: StartConfig) -> None:
+        self._readers = {Origin.DEMO: demo, Origin.ONLINE: online}
+        self._config = config
+
+    def refresh(self) -> None:
+        """Take in what was recorded since."""
+        for reader in self._readers.values():
+            reader.refresh()
+
+    def draw(self, n: int, rng: np.random.Generator) -> list[Start]:
+        """`n` starts, with replacement. Raises EmptyShareError where no episode is finished."""
+        rows = {origin: self._rows(origin) for origin in Origin}
+        if not any(len(of) for of in rows.values()):
+            raise EmptyShareError(
+                "nothing to imagine from: no finished episode yet; record demonstrations first"
+            )
+        starts = []
+        for _ in range(n):
+            wanted = Origin.DEMO if rng.random() < self._config.demo_share else Origin.ONLINE
+            origin = wanted if len(rows[wanted]) else Origin(1 - wanted)
+            row = rows[origin][int(rng.integers(len(rows[origin])))]
+            where = self._readers[origin].records(np.array([row]))["observation"][0]
+            starts.append(Start(origin, int(where["episode"]), int(where["step"])))
+        return starts
+
+    def clip(self, start: Start, length: int, history: int = 0) -> Clip:
+        """What really happened from `start` on: one clip of `length` actions with `history` steps before."""
+        reader = self._readers[start.origin]
+        row = reader.episodes()[start.episode].first_row + start.step
+        return gather_clips(reader, np.array([row]), length, history)
+
+    def _rows(self, origin: Origin) -> NDArray[np.int64]:
+        reader = self._readers[origin]
+        settled = reader.valid_starts[: reader.num_settled]
+        newest = self._config.newest_episodes
+        if origin is Origin.DEMO or newest is None or not len(settled):
+            return settled
+        kept = [info for info in reader.episodes() if not info.discarded][-newest:]
+        recent: NDArray[np.int64] = settled[np.searchsorted(settled, kept[0].first_row) :]
+        return recent

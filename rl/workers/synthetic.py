@@ -1,0 +1,113 @@
+"""SyntheticShare: how much of the learner's next batch is imagined; pacing times gates, nothing where one is shut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl.agent.distribution import Certainty
+from rl.batch import SYNTHETIC, Batch
+from rl.selection.pacing import EntropyPacer, EntropyPacingConfig
+from rl.selection.queues import SyntheticQueues
+from rl.selection.ratio import EffectiveRatio, Gates, RatioMode
+from rl.workers.ports import (
+    ALIVE,
+    CALIBRATION_GATE,
+    MILLIONTHS,
+    SELECTION_GATE,
+    SUCCESS_SHARE,
+    WORLD_MODEL_GATE,
+    CountersPort,
+)
+
+
+@dataclass(frozen=True)
+class SyntheticShareConfig:
+    """mode: what the ratio is a ratio of. weight_share: share of the batch in `loss_weight` mode."""
+
+    mode: RatioMode = RatioMode.FRACTION
+    weight_share: float = 0.30
+    pacing: EntropyPacingConfig = field(default_factory=EntropyPacingConfig)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.weight_share <= 0.5:
+            raise ValueError(f"synthetic.weight_share: expected (0, 0.5], got {self.weight_share}")
+
+
+class SyntheticShare:
+    """Asked before each batch. With `ratio_max` 0 it draws no random number and changes nothing: plain RLPD.
+
+    certainty: how sure the policy is on real states now; None while there are none.
+    """
+
+    def __init__(
+        self,
+        queues: SyntheticQueues,
+        counters: CountersPort,
+        config: SyntheticShareConfig,
+        *,
+        action_dim: int,
+        certainty: Callable[[], Certainty | None],
+        alive: Callable[[], bool],
+    ) -> None:
+        self._queues, self._counters, self._config = queues, counters, config
+        self._certainty, self._alive = certainty, alive
+        self._pacer = EntropyPacer(config.pacing, action_dim)
+        self._ratio = EffectiveRatio(config.pacing.rise_per_100)
+        self._gates = Gates()
+
+    def shares(
+        self, real: Mapping[str, float], batch_size: int, env_steps: int, updates: int
+    ) -> dict[str, float]:
+        """`real` shares, scaled down to make room for whole synthetic transitions, never more than the ratio."""
+        pacing = self._config.pacing
+        if pacing.ratio_max == 0.0:
+            return dict(real)
+        if updates % pacing.measure_every == 0:
+            certainty = self._certainty()
+            if certainty is not None:
+                self._pacer.observe(certainty, updates)
+        self._gates = self._read_gates()
+        ratio = self._ratio.update(self._pacer.ratio(env_steps), self._gates, updates)
+        share = self._config.weight_share if self._config.mode is RatioMode.LOSS_WEIGHT and ratio else ratio
+        count = math.floor(share * batch_size + 1e-9)
+        if count == 0 or self._queues.size == 0:
+            return dict(real)
+        self._queues.success_share = self._counters.get(SUCCESS_SHARE) / MILLIONTHS
+        left = (batch_size - count) / batch_size
+        return {name: value * left for name, value in real.items()} | {SYNTHETIC: count / batch_size}
+
+    def weigh(self, batch: Batch) -> None:
+        """In `loss_weight` mode make the batch's loss L_real + ratio L_synthetic (eq. 4), up to a constant factor."""
+        count = batch.shares.get(SYNTHETIC, 0)
+        if self._config.mode is RatioMode.LOSS_WEIGHT and count:
+            batch.weight[-count:] = self._ratio.value * (len(batch) - count) / count
+
+    def _read_gates(self) -> Gates:
+        read = self._counters.get
+        return Gates(
+            world_model=read(WORLD_MODEL_GATE) / MILLIONTHS,
+            selection=read(SELECTION_GATE) / MILLIONTHS,
+            calibration=read(CALIBRATION_GATE) / MILLIONTHS,
+            alive=bool(read(ALIVE)) and self._alive(),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Every factor of the ratio."""
+        return self._pacer.metrics() | {
+            "selection/ratio": self._ratio.value,
+            "selection/gate_world_model": self._gates.world_model,
+            "selection/gate_selection": self._gates.selection,
+            "selection/gate_calibration": self._gates.calibration,
+            "selection/alive": float(self._gates.alive),
+            "selection/used": float(self._queues.drawn),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"pacer": self._pacer.state(), "ratio": self._ratio.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._pacer.load_state(state["pacer"])
+        self._ratio.load_state(state["ratio"])

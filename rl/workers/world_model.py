@@ -1,0 +1,209 @@
+"""World model: relives real experience, so that the learner sees what would have happened under other actions.
+
+Flow of `step()`: real clips -> imagine -> label -> calibrate -> select by Q -> synthetic store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rl.imagination.clip import ImaginedClip
+from rl.imagination.imagine import source_kind
+from rl.imagination.labels import LabelledClip, Labeller
+from rl.replay.journal import EndReason, EpisodeOutcome
+from rl.replay.writer import StoreWriter
+from rl.selection.admission import Admission, Candidate, Selection
+from rl.workers.ports import (
+    ADMITTED,
+    COLLECTED,
+    GENERATED,
+    MILLIONTHS,
+    SELECTION_GATE,
+    STOP,
+    SUCCESS_SHARE,
+    UPDATES,
+    CountersPort,
+    StepResult,
+    WeightsPort,
+)
+from robot.types import Label, Provenance, Source, Transition
+
+
+@dataclass(frozen=True)
+class WorldModelWorkerConfig:
+    """Pace of imagination. per_update: imagined transitions for each update of the learner.
+
+    before_first_step: begin with the critic's warm start, from demonstrations, before the robot has moved.
+    """
+
+    per_update: float = 1.0
+    before_first_step: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.per_update <= 64.0:
+            raise ValueError(f"world model worker: expected per_update in (0, 64], got {self.per_update}")
+
+
+class Imagining(Protocol):
+    """Makes imagined clips with a policy."""
+
+    def imagine(self, policy: Any) -> list[ImaginedClip]: ...
+
+
+class Valuing(Protocol):
+    """Knows what the critic thinks of clips."""
+
+    def q(self, clips: Sequence[LabelledClip]) -> Sequence[tuple[float, float, float]]:
+        """Per clip: mean q along it, mean q of its real source, q of its first step."""
+
+
+class WorldModelWorker:
+    """One batch of imagined clips per `step()`; never blocks the actor or the learner, and neither waits for it."""
+
+    def __init__(
+        self,
+        imagination: Imagining,
+        labeller: Labeller,
+        selection: Selection,
+        valuing: Valuing | None,
+        policy: Any,
+        writer: StoreWriter,
+        weights: WeightsPort,
+        counters: CountersPort,
+        config: WorldModelWorkerConfig,
+        *,
+        first_update: int,
+        discount: float,
+        refresh: Callable[[], None],
+        on_weights: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._imagination, self._labeller, self._selection, self._valuing = (
+            imagination,
+            labeller,
+            selection,
+            valuing,
+        )
+        self._policy, self._writer, self._weights, self._counters = policy, writer, weights, counters
+        self._config, self._first_update, self._discount = config, first_update, discount
+        self._refresh, self._on_weights = refresh, on_weights
+        self._version = -1
+        self._generated = counters.get(GENERATED)
+        self._admitted = writer.num_transitions
+
+    def step(self) -> StepResult:
+        """Imagine once, or say what is waited for."""
+        if self._counters.get(STOP) or self._counters.get(COLLECTED):
+            return StepResult(finished=True)
+        if not self._take_newest_policy():
+            return StepResult(waiting="learner: first policy")
+        due = self._config.per_update * max(0, self._counters.get(UPDATES) - self._first_update)
+        if self._generated >= due:
+            return StepResult(waiting=f"learner: update {self._counters.get(UPDATES)}")
+        self._refresh()
+        clips = self._imagination.imagine(self._policy)
+        labelled = self._labeller.label(clips)
+        admitted = self._select(labelled)
+        self._store(admitted)
+        return StepResult(metrics=self._report(clips, labelled))
+
+    def close(self) -> None:
+        """Leave what was imagined readable."""
+        self._writer.close()
+
+    def state(self) -> dict[str, Any]:
+        return {"selection": self._selection.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._selection.load_state(state["selection"])
+
+    def _take_newest_policy(self) -> bool:
+        newest = self._weights.latest_version()
+        if newest != self._version and newest >= 0:
+            weights = self._weights.load(newest)
+            self._policy.load_tensors(weights.tensors)
+            self._version = weights.version
+            self._on_weights(newest)
+        return self._version >= 0
+
+    def _select(self, labelled: Sequence[LabelledClip]) -> list[tuple[LabelledClip, Candidate]]:
+        """The clips that enter the queues, with what the decision rested on."""
+        values = [(0.0, 0.0, 0.0)] * len(labelled) if self._valuing is None else self._valuing.q(labelled)
+        admitted = []
+        for clip, (q, source_q, first_q) in zip(labelled, values, strict=True):
+            candidate = Candidate(
+                label=clip.label,
+                q=q,
+                source_q=source_q,
+                first_q=first_q,
+                label_return=clip.discounted_return(self._discount),
+                risk=float(clip.clip.risk[: clip.length].max()),
+                agreed=clip.agreed,
+            )
+            if self._selection.consider(candidate) is Admission.ADMITTED:
+                admitted.append((clip, candidate))
+        return admitted
+
+    def _store(self, admitted: Sequence[tuple[LabelledClip, Candidate]]) -> None:
+        for labelled, candidate in admitted:
+            self._writer.begin_episode(labelled.clip.observations[0])
+            for t in range(labelled.length):
+                self._writer.add(self._transition(labelled, candidate, t))
+            success = labelled.label is Label.SUCCESS
+            self._writer.end_episode(EpisodeOutcome(EndReason.SUCCESS if success else EndReason.TIMEOUT))
+
+    def _transition(self, labelled: LabelledClip, candidate: Candidate, t: int) -> Transition:
+        clip, last = labelled.clip, t == labelled.length - 1
+        success = last and labelled.label is Label.SUCCESS
+        return Transition(
+            observation=clip.observations[t],
+            action=clip.action[t],
+            requested_action=clip.action[t],
+            reward=float(success),
+            next_observation=clip.observations[t + 1],
+            terminated=success,
+            truncated=last and not success,
+            source=Source.SYNTHETIC,
+            policy_version=self._version,
+            label=labelled.label,
+            provenance=Provenance(
+                source_origin=int(clip.start.origin),
+                source_episode=clip.start.episode,
+                source_step=clip.start.step,
+                kind=source_kind(clip.kind),
+                perturbation_seed=clip.seed,
+                world_model_version=clip.world_model_version,
+                reward_model_version=labelled.reward_model_version,
+                calibrator_version=labelled.calibrator_version,
+                success_prob=labelled.success_prob,
+                calibrated=labelled.calibrated,
+                risk=float(clip.risk[t]),
+                q=candidate.q,
+                source_q=candidate.source_q,
+                admission=int(Admission.ADMITTED),
+            ),
+        )
+
+    def _report(self, clips: Sequence[ImaginedClip], labelled: Sequence[LabelledClip]) -> dict[str, float]:
+        """Publish the counts and the gate of the selection; returns what is logged."""
+        self._generated += sum(len(clip) for clip in clips)
+        self._counters.set(GENERATED, self._generated)
+        self._counters.set(ADMITTED, self._writer.num_transitions)
+        self._counters.set(SELECTION_GATE, round(MILLIONTHS * self._selection.gate))
+        self._counters.set(SUCCESS_SHARE, round(MILLIONTHS * self._selection.success_share))
+        shares = {
+            f"world_model/labelled_{label.name.lower()}": float(np.mean([c.label is label for c in labelled]))
+            for label in Label
+        }
+        return (
+            shares
+            | self._selection.metrics()
+            | {
+                "world_model/generated": float(self._generated),
+                "world_model/admitted": float(self._writer.num_transitions),
+                "world_model/risk": float(np.mean([clip.risk.mean() for clip in clips])),
+            }
+        )
