@@ -16,13 +16,14 @@ COMMANDS = {
     "evaluate": "success rate of a trained policy with its confidence interval",
     "bench": "tasks x arms x seeds, with a table and learning curves",
     "show": "an episode as text, contact sheet and film",
+    "import-dataset": "a LeRobot dataset becomes a replay store",
     "check": "is this machine ready: rendering, versions, speed",
 }
 MODULES = {"check": "robot.check"}
 
 
 def usage() -> str:
-    lines = [f"  {name:<10} {text}" for name, text in COMMANDS.items()]
+    lines = [f"  {name:<15} {text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
             "usage: groundhog <command> [key=value ...]      groundhog <command> --help lists the keys",
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"groundhog: unknown command {name!r}{hint}\n\n{usage()}", file=sys.stderr)
         return 2
     try:
-        module = importlib.import_module(MODULES.get(name, f"rl.{name}"))
+        module = importlib.import_module(MODULES.get(name, f"rl.{name.replace('-', '_')}"))
     except (DeviceError, ImportError) as error:  # MuJoCo loads OpenGL when it is imported
         if os.environ.get("GROUNDHOG_TRACEBACK"):
             raise

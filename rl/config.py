@@ -25,10 +25,11 @@ import configs
 from rl.agent.sac import SACConfig
 from rl.agent.spec import GripperControl
 from rl.overrides import explain, in_grammar
+from rl.replay.lerobot.config import ImportConfig
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import ActorWaits, PacingConfig
-from robot.factory import ClockKind, ObsKind, RobotConfig
+from robot.factory import ClockKind, ObsKind, RobotConfig, RobotKind
 
 CONFIG_DIR = Path(configs.__file__).parent
 RESTORE = "restore it from a copy or from a run with the same settings"
@@ -140,6 +141,11 @@ class TrainConfig:
         _check_seed(self.seed)
         _check_device(self.device)
         _check_by_hand(self.correction.kind, self.robot.clock)
+        if self.robot.kind is RobotKind.FOREIGN and self.correction.kind is CorrectionKind.SCRIPTED:
+            raise ValueError(
+                "correction.kind=scripted: the scripted corrector knows the tasks of the simulated arm only; with "
+                "robot.kind=foreign use none, or keyboard or gamepad with robot.clock=wall"
+            )
         if self.robot.clock is ClockKind.WALL and self.pacing.actor_waits is ActorWaits.STEP:
             raise ValueError(
                 "pacing.actor_waits=step: on a wall clock the arm moves on while the actor waits; "
@@ -245,6 +251,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "evaluate": EvaluateConfig,
     "show": ShowConfig,
     "bench": BenchConfig,
+    "import-dataset": ImportConfig,
 }
 
 
