@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gymnasium as gym
@@ -12,11 +13,11 @@ from rl.replay.reader import StoreReader
 from rl.replay.sampler import Filter, PartConfig, TransitionSampler
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
-from robot.env import RobotEnv
-from robot.tasks import PROPRIO_NAMES, ROTATION_NAMES, GripperMode, TaskSpec
+from robot.arm_env import ArmEnv
+from robot.tasks import ROTATION_NAMES, GripperMode
 
 
-def views_of(env: RobotEnv) -> dict[str, tuple[int, int]]:
+def views_of(env: ArmEnv) -> dict[str, tuple[int, int]]:
     """view -> (H, W) of an environment; empty for state observations."""
     assert isinstance(env.observation_space, gym.spaces.Dict)
     images = env.observation_space.spaces.get("images")
@@ -27,45 +28,43 @@ def views_of(env: RobotEnv) -> dict[str, tuple[int, int]]:
     return {view: (shape[0], shape[1]) for view, shape in sizes.items() if shape is not None}
 
 
-def make_spec(env: RobotEnv, gripper: GripperControl) -> AgentSpec:
+def make_spec(env: ArmEnv, gripper: GripperControl) -> AgentSpec:
     """What an agent for this environment sees and controls; a fixed gripper is left alone whatever `gripper` says."""
-    fixed = env.robot.spec.gripper_mode is GripperMode.FIXED
+    facts = env.facts
+    fixed = facts.gripper_mode is GripperMode.FIXED
     return AgentSpec(
         views=views_of(env),
         proprio=env.proprio_spec,
         gripper=GripperControl.FIXED if fixed else gripper,
-        goal=goal_offsets(env.robot.spec),
+        active=facts.active,
+        goal=goal_offsets(facts.goal, env.proprio_spec.names),
     )
 
 
-def goal_offsets(spec: TaskSpec) -> tuple[GoalOffset, ...]:
+def goal_offsets(
+    goal: Mapping[str, tuple[float, float]], proprio_names: Sequence[str]
+) -> tuple[GoalOffset, ...]:
     """The tool-pose entries on which the task's success hinges, by their place in the proprio."""
     return tuple(
         GoalOffset(
-            index=PROPRIO_NAMES.index(name),
+            index=proprio_names.index(name),
             unit=GoalUnit.RADIAN if name in ROTATION_NAMES else GoalUnit.METRE,
             coarse=coarse,
             fine=fine,
         )
-        for name, (coarse, fine) in spec.goal.items()
+        for name, (coarse, fine) in goal.items()
     )
 
 
-def make_schema(env: RobotEnv) -> StoreSchema:
+def make_schema(env: ArmEnv) -> StoreSchema:
     """What a store of this environment holds; two stores mix only if all of it is equal."""
-    spec, timing = env.robot.spec, env.robot.timing
+    facts = env.facts
     return StoreSchema(
-        task=spec.name,
-        instruction=spec.instruction,
+        task=facts.task,
+        instruction=facts.instruction,
         views=views_of(env),
         proprio=env.proprio_spec,
-        metadata={
-            "control_hz": round(1.0 / timing.control_period, 6),
-            "action_frame": env.robot.frames.action.value,
-            "proprio_frame": env.robot.frames.proprio.value,
-            "action_scale_m": spec.action_scale.position,
-            "action_scale_rad": spec.action_scale.rotation,
-        },
+        metadata=facts.metadata,
     )
 
 

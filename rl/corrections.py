@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rl.config import CorrectionKind
-from robot.env import RobotEnv
+from robot.arm_env import ArmEnv
 from robot.factory import make_corrector
 from robot.interfaces import TeleopSource
 from robot.types import Observation
@@ -16,7 +16,7 @@ from robot.types import Observation
 OnStep = Callable[[Observation, dict[str, Any]], None]
 
 
-def make_teleop(kind: CorrectionKind, env: RobotEnv, rng: np.random.Generator) -> TeleopSource | None:
+def make_teleop(kind: CorrectionKind, env: ArmEnv, rng: np.random.Generator) -> TeleopSource | None:
     """The device of this kind, None for NONE; raises DeviceError where it is not there. `rng` drives a scripted one."""
     match kind:
         case CorrectionKind.NONE:
@@ -26,11 +26,11 @@ def make_teleop(kind: CorrectionKind, env: RobotEnv, rng: np.random.Generator) -
         case CorrectionKind.KEYBOARD:
             from robot.teleop.keyboard import KeyboardTeleop
 
-            return KeyboardTeleop(env.robot.clock)
+            return KeyboardTeleop(env.clock)
         case CorrectionKind.GAMEPAD:
             from robot.teleop.gamepad import GamepadTeleop
 
-            return GamepadTeleop(env.robot.clock)
+            return GamepadTeleop(env.clock)
 
 
 def make_window(kind: CorrectionKind) -> OnStep:

@@ -17,10 +17,9 @@ from rl.evaluation import to_observation
 from rl.replay.journal import EndReason, EpisodeInfo, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
-from robot.env import RobotEnv
-from robot.factory import make_expert
-from robot.interfaces import TeleopCommand
-from robot.sim.expert import ExpertNoise, ScriptedExpert
+from robot.arm_env import ArmEnv
+from robot.factory import make_demonstrator
+from robot.interfaces import Demonstrator, TeleopCommand
 from robot.types import ACTION_DIM, Label, Source, Transition
 from robot.wrappers import HumanIntervention
 
@@ -31,7 +30,7 @@ MAX_ATTEMPTS_PER_DEMO = 5
 class ExpertTeleop:
     """The scripted expert as a correction device that is always engaged."""
 
-    def __init__(self, expert: ScriptedExpert) -> None:
+    def __init__(self, expert: Demonstrator) -> None:
         self._expert = expert
 
     def reset(self) -> None:
@@ -60,10 +59,10 @@ class Attempt:
         )
 
 
-def demonstration_env(env: RobotEnv, kind: CorrectionKind, noise: float, seed: int) -> gym.Env[Any, Any]:
+def demonstration_env(env: ArmEnv, kind: CorrectionKind, noise: float, seed: int) -> gym.Env[Any, Any]:
     """The environment led by the expert, or by a person who holds the dead-man."""
     if kind in (CorrectionKind.NONE, CorrectionKind.SCRIPTED):
-        expert = make_expert(env, np.random.default_rng([seed, 1]), ExpertNoise(noise))
+        expert = make_demonstrator(env, np.random.default_rng([seed, 1]), noise)
         return HumanIntervention(env, ExpertTeleop(expert))
     teleop = make_teleop(kind, env, np.random.default_rng([seed, 1]))
     assert teleop is not None
@@ -72,7 +71,7 @@ def demonstration_env(env: RobotEnv, kind: CorrectionKind, noise: float, seed: i
 
 def record_demonstrations(
     path: Path,
-    env: RobotEnv,
+    env: ArmEnv,
     config: DemosConfig,
     kind: CorrectionKind,
     *,

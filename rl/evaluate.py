@@ -18,7 +18,7 @@ from rl.config import ConfigError, EvaluateConfig, load
 from rl.corrections import make_teleop
 from rl.evaluation import Evaluation
 from rl.runtime.run_dir import RunDir
-from robot.factory import make_robot_env
+from robot.factory import make_env
 from robot.wrappers import HumanIntervention
 
 
@@ -36,7 +36,7 @@ def _evaluate(overrides: list[str]) -> int:
     _check_writable(out)  # before the minutes that the episodes take
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
     policy.load_tensors(weights.tensors)
-    env = make_robot_env(config.robot, seed=config.seed)
+    env = make_env(config.robot, seed=config.seed)
     try:
         teleop = make_teleop(request.correction.kind, env, np.random.default_rng([config.seed, 4]))
         led = HumanIntervention(env, teleop) if teleop is not None else env

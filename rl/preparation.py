@@ -28,13 +28,13 @@ from rl.workers.ports import (
     STOP,
     TARGET_ENV_STEPS,
 )
-from robot.env import RobotEnv
-from robot.factory import make_robot_env
+from robot.arm_env import ArmEnv
+from robot.factory import make_env
 
 
 def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> None:
     """Make a new run ready, or check one that continues; nothing recorded is ever removed."""
-    env = make_robot_env(config.robot, seed=config.seed)
+    env = make_env(config.robot, seed=config.seed)
     try:
         if config.correction.kind.by_hand:  # its device must be there before anything is recorded
             device = make_teleop(config.correction.kind, env, np.random.default_rng(0))
@@ -73,7 +73,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
     say(f"{usable} demonstrations, {demos.num_transitions} transitions; {recorded} recorded by the actor")
 
 
-def _agent_spec(env: RobotEnv, config: TrainConfig) -> AgentSpec:
+def _agent_spec(env: ArmEnv, config: TrainConfig) -> AgentSpec:
     spec = make_spec(env, config.gripper)
     try:
         config.agent.hindsight.check(spec)
@@ -82,13 +82,13 @@ def _agent_spec(env: RobotEnv, config: TrainConfig) -> AgentSpec:
     return spec
 
 
-def _plan_memory(run: RunDir, config: TrainConfig, env: RobotEnv, say: Callable[[str], None]) -> None:
+def _plan_memory(run: RunDir, config: TrainConfig, env: ArmEnv, say: Callable[[str], None]) -> None:
     budget = int(config.runtime.memory_budget_gb * 1e9)
     transitions = max(1, config.actor.max_env_steps)
     say(str(memory_plan.plan(make_schema(env), transitions, budget, run.real)))
 
 
-def _demonstrations(run: RunDir, config: TrainConfig, env: RobotEnv, say: Callable[[str], None]) -> None:
+def _demonstrations(run: RunDir, config: TrainConfig, env: ArmEnv, say: Callable[[str], None]) -> None:
     if config.demos.path is not None:
         source = Path(config.demos.path)
         if not source.exists():

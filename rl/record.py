@@ -11,7 +11,7 @@ from rl import command
 from rl.config import RecordConfig, load
 from rl.demonstrations import record_demonstrations
 from rl.runtime.interrupt import InterruptFlag
-from robot.factory import make_robot_env
+from robot.factory import make_env
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def _record(overrides: list[str]) -> int:
     assert isinstance(config, RecordConfig)
     console, out = Console(), Path(config.out)
     interrupted = InterruptFlag()
-    env = make_robot_env(config.robot, seed=config.seed)
+    env = make_env(config.robot, seed=config.seed)
     try:
         attempts = record_demonstrations(
             out, env, config.demos, config.correction.kind, seed=config.seed, stop=lambda: interrupted.seen

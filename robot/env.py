@@ -9,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 
+from robot.arm_env import ArmEnv, EnvFacts
+from robot.interfaces import Clock
 from robot.robot import Robot, RobotMemory
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
 
@@ -44,7 +46,7 @@ class EpisodeMemory:
     ready: bool
 
 
-class RobotEnv(gym.Env[dict[str, Any], Float32]):
+class RobotEnv(ArmEnv):
     """Observes `images` (view -> (H, W, 3) uint8; none without cameras) and `proprio` (P,) float32, SI units.
 
     Action: (7,) in [-1, 1]: translation, rotation, gripper, in units of the task's action scale. Reward 1 and
@@ -84,6 +86,37 @@ class RobotEnv(gym.Env[dict[str, Any], Float32]):
     def proprio_spec(self) -> ProprioSpec:
         """Names and scales of the proprio vector."""
         return self.robot.proprio_spec
+
+    @property
+    def facts(self) -> EnvFacts:
+        """Of the robot's task, with its frames and scales."""
+        spec, frames = self.robot.spec, self.robot.frames
+        return EnvFacts(
+            task=spec.name,
+            instruction=spec.instruction,
+            gripper_mode=spec.gripper_mode,
+            goal=spec.goal,
+            metadata={
+                "control_hz": round(1.0 / self._period, 6),
+                "action_frame": frames.action.value,
+                "proprio_frame": frames.proprio.value,
+                "action_scale_m": spec.action_scale.position,
+                "action_scale_rad": spec.action_scale.rotation,
+            },
+        )
+
+    @property
+    def clock(self) -> Clock:
+        """The robot's clock."""
+        return self.robot.clock
+
+    def hold(self) -> None:
+        """Stop where the arm is measured to be; see Robot.hold."""
+        self.robot.hold()
+
+    def along_action_axes(self, delta: Array) -> Array:
+        """See Robot.along_action_axes."""
+        return self.robot.along_action_axes(delta)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -12,11 +12,13 @@ from math import sqrt
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from robot.arm_env import ArmEnv
 from robot.clock import VirtualClock, WallClock
 from robot.env import RobotEnv
+from robot.foreign import ForeignEnv, ForeignTask, load_function
 from robot.frames import Frames, ProprioFrame
 from robot.geometry import DeltaFrame
-from robot.interfaces import Clock
+from robot.interfaces import Clock, Demonstrator, DeviceError
 from robot.kinematics import Kinematics
 from robot.robot import PrivilegedState, Robot, TimingConfig
 from robot.safety import FeedbackLimits, GovernorTransition, SafetyConfig, SafetyGovernor
@@ -39,9 +41,10 @@ TASKS = ("press", "insert", "insert_tight", "assemble", "pick_place", "sort")
 
 
 class RobotKind(Enum):
-    """Which arm."""
+    """Which arm. FOREIGN: an environment of somebody else's, see robot/foreign.py."""
 
     SIM = "sim"
+    FOREIGN = "foreign"
 
 
 class ClockKind(Enum):
@@ -60,9 +63,13 @@ class ObsKind(Enum):
 
 @dataclass(frozen=True)
 class RobotConfig:
-    """Arm, task, clock and what is observed."""
+    """Arm, task, clock and what is observed.
+
+    foreign: with kind=foreign, <module>:<function>; the function gets this config and returns a ForeignTask.
+    """
 
     kind: RobotKind = RobotKind.SIM
+    foreign: str | None = None
     task: str = "press"
     clock: ClockKind = ClockKind.VIRTUAL
     obs: ObsKind = ObsKind.PIXELS
@@ -73,17 +80,38 @@ class RobotConfig:
     proprio_frame: ProprioFrame = ProprioFrame.BASE  # where the tool's pose is seen from
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
+        if (self.kind is RobotKind.FOREIGN) != (self.foreign is not None):
+            raise ValueError(
+                f"robot.foreign={self.foreign}: expected <module>:<function> with robot.kind=foreign, none without"
+            )
+        if self.kind is RobotKind.FOREIGN:
+            if self.action_frame is not DeltaFrame.BASE or self.proprio_frame is not ProprioFrame.BASE:
+                raise ValueError(
+                    "robot.action_frame, robot.proprio_frame: a foreign environment has frames of its own; leave base"
+                )
+        elif self.task not in TASKS:
             raise ValueError(f"robot.task={self.task}: no such task; {_nearest(self.task, TASKS)}")
         if not 32 <= self.image_px <= 512:
             raise ValueError(f"robot.image_px: expected 32 to 512, got {self.image_px}")
         if not 1.0 <= self.control_hz <= 50.0:
             raise ValueError(f"robot.control_hz: expected 1 to 50, got {self.control_hz}")
         unknown = [view for view in self.views if view not in VIEWS]
-        if unknown:
+        if unknown and self.kind is not RobotKind.FOREIGN:
             raise ValueError(f"robot.views: {unknown[0]} is no view; {_nearest(unknown[0], VIEWS)}")
         if not self.views or len(set(self.views)) != len(self.views):
             raise ValueError(f"robot.views: expected at least one view, each once, got {list(self.views)}")
+
+
+def make_env(
+    config: RobotConfig,
+    *,
+    seed: int = 0,
+    on_transition: Callable[[GovernorTransition], None] | None = None,
+) -> ArmEnv:
+    """The connected environment, our own arm or a foreign one; see `make_robot_env`."""
+    if config.kind is RobotKind.FOREIGN:
+        return _make_foreign_env(config, seed)
+    return make_robot_env(config, seed=seed, on_transition=on_transition)
 
 
 def make_robot_env(
@@ -101,6 +129,8 @@ def make_robot_env(
     match config.kind:
         case RobotKind.SIM:
             env = _make_sim_env(config, seed, faults or SimFaults(), on_transition)
+        case RobotKind.FOREIGN:
+            raise ValueError("robot.kind=foreign: there is no robot of ours in it; make_env() makes it")
     env.spec = EnvSpec(
         id=f"groundhog/{config.task}-v0",
         entry_point=partial(make_robot_env, config, seed=seed),
@@ -109,14 +139,29 @@ def make_robot_env(
     return env
 
 
-def make_expert(env: RobotEnv, rng: np.random.Generator, noise: ExpertNoise | None = None) -> ScriptedExpert:
+def make_demonstrator(env: ArmEnv, rng: np.random.Generator, noise: float) -> Demonstrator:
+    """The scripted demonstrator of a simulated or foreign environment; raises ValueError where there is none.
+
+    noise: 0 = always the same clean motion, 1 = barely competent.
+    """
+    if not isinstance(env, ForeignEnv):
+        return make_expert(env, rng, ExpertNoise(noise))
+    if env.task.expert is None:
+        raise ValueError(
+            f"{env.task.name}: it brings no scripted demonstrator (ForeignTask.expert); record by hand with "
+            "`groundhog record correction.kind=keyboard robot.clock=wall`, then train with demos.path="
+        )
+    return env.task.expert(rng, noise)
+
+
+def make_expert(env: ArmEnv, rng: np.random.Generator, noise: ExpertNoise | None = None) -> ScriptedExpert:
     """A demonstrator for a simulated environment; raises ValueError for a real one."""
     cell = _sim_cell(env)
     return ScriptedExpert(cell.task, cell.world, rng, noise)
 
 
 def make_corrector(
-    env: RobotEnv, rng: np.random.Generator, noise: ExpertNoise | None = None
+    env: ArmEnv, rng: np.random.Generator, noise: ExpertNoise | None = None
 ) -> ScriptedCorrector:
     """A corrector for a simulated environment; raises ValueError for a real one."""
     cell = _sim_cell(env)
@@ -172,12 +217,7 @@ def _make_sim_env(
     on_transition: Callable[[GovernorTransition], None] | None,
 ) -> RobotEnv:
     task = make_task(config.task)
-    clock: Clock
-    match config.clock:
-        case ClockKind.VIRTUAL:
-            clock = VirtualClock()
-        case ClockKind.WALL:
-            clock = WallClock()
+    clock = _make_clock(config.clock)
     timing = TimingConfig(control_period=1.0 / config.control_hz)
     kinematics = Kinematics()
     world = SimWorld(build_scene(task.objects(), task.scene), clock)
@@ -207,8 +247,33 @@ def _make_sim_env(
     return RobotEnv(robot, cell, teleport=config.clock is ClockKind.VIRTUAL, seed=seed)
 
 
-def _sim_cell(env: RobotEnv) -> SimWorkcell:
-    if not isinstance(env.workcell, SimWorkcell):
+def _make_foreign_env(config: RobotConfig, seed: int) -> ForeignEnv:
+    assert config.foreign is not None
+    task = load_function(config.foreign)(config)
+    if not isinstance(task, ForeignTask):
+        raise DeviceError(
+            f"robot.foreign={config.foreign}: expected a ForeignTask, got {type(task).__name__}"
+        )
+    views = [] if config.obs is ObsKind.STATE else sorted(config.views)
+    if task.name != config.task or sorted(task.views) != views:
+        task.env.close()
+        raise DeviceError(
+            f"robot.foreign={config.foreign}: expected robot.task={config.task} with views {views}, got task "
+            f"{task.name} with views {sorted(task.views)}; set robot.task, robot.obs and robot.views to those"
+        )
+    return ForeignEnv(task, _make_clock(config.clock), 1.0 / config.control_hz, seed=seed)
+
+
+def _make_clock(kind: ClockKind) -> Clock:
+    match kind:
+        case ClockKind.VIRTUAL:
+            return VirtualClock()
+        case ClockKind.WALL:
+            return WallClock()
+
+
+def _sim_cell(env: ArmEnv) -> SimWorkcell:
+    if not isinstance(env, RobotEnv) or not isinstance(env.workcell, SimWorkcell):
         raise ValueError(
             "a scripted demonstrator or corrector needs a simulated cell, which it sees through; "
             "on a real robot use a keyboard or a gamepad"

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from robot.types import Array, Image
+from robot.types import Array, Float32, Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,16 @@ class TeleopSource(Protocol):
 
     def close(self) -> None:
         """Release the device."""
+
+
+class Demonstrator(Protocol):
+    """A scripted expert; it sees through the world that it works in."""
+
+    def reset(self) -> None:
+        """A new episode begins."""
+
+    def act(self) -> Float32:
+        """The next action (7,) in [-1, 1], along base axes."""
 
 
 class Clock(Protocol):

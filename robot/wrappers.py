@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from robot.env import RobotEnv
+from robot.arm_env import ArmEnv
 from robot.interfaces import TeleopEvent, TeleopSource
 from robot.types import Float32
 
@@ -26,9 +26,9 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         self, env: gym.Env[dict[str, Any], Float32], teleop: TeleopSource, max_age: float = 0.2
     ) -> None:
         super().__init__(env)
-        robot_env = env.unwrapped
-        assert isinstance(robot_env, RobotEnv)
-        self._robot = robot_env.robot
+        arm_env = env.unwrapped
+        assert isinstance(arm_env, ArmEnv)
+        self._arm_env = arm_env
         self._teleop = teleop
         self._max_age = max_age
 
@@ -50,7 +50,7 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         if stop:
             led = np.zeros_like(wish)
         elif intervened:
-            delta = self._robot.along_action_axes(command.delta)
+            delta = self._arm_env.along_action_axes(command.delta)
             led = np.append(delta, command.gripper).astype(np.float32)
         values, reward, terminated, truncated, info = self.env.step(led)
         info["requested_action"] = wish

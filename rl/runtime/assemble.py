@@ -27,7 +27,7 @@ from rl.runtime.run_dir import RunDir
 from rl.workers.actor import ActorWorker
 from rl.workers.learner import DEMO, ONLINE, LearnerWorker
 from rl.workers.ports import ENV_STEPS, StepResult, Worker
-from robot.factory import make_robot_env
+from robot.factory import make_env
 from robot.safety import GovernorTransition
 from robot.types import Image
 from robot.wrappers import HumanIntervention
@@ -89,7 +89,7 @@ def make_learner(run: RunDir) -> Worker:
 def make_actor(run: RunDir) -> Worker:
     """The actor of a run; a store left by a killed one is recovered, its random generators continue."""
     config, board = run.config, run.board()
-    env = make_robot_env(config.robot, seed=config.seed, on_transition=_safety_log(run))
+    env = make_env(config.robot, seed=config.seed, on_transition=_safety_log(run))
     rng = np.random.default_rng([config.seed, 2])
     teleop = make_teleop(config.correction.kind, env, rng)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
@@ -123,7 +123,7 @@ def make_actor(run: RunDir) -> Worker:
         config.pacing,
         warm_updates=config.learner.all_warm_updates,
         first_seed=TRAIN_SEED + 1_000_000 * config.seed + writer.num_episodes,
-        hold=env.robot.hold,
+        hold=env.hold,
         save_state=save_state,
         before_done=save_pictures,
         on_step=make_window(config.correction.kind),

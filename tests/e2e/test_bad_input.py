@@ -234,7 +234,7 @@ def test_a_bad_sensor_is_a_fault_with_a_name_and_the_run_says_so(
         faults.append(mine)
         return env
 
-    monkeypatch.setattr(assemble, "make_robot_env", with_faults)
+    monkeypatch.setattr(assemble, "make_env", with_faults)
     steps: list[int] = []
 
     def break_later(observation: Any, info: Any) -> None:

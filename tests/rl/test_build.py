@@ -11,11 +11,12 @@ from rl.build import goal_offsets, make_schema, make_spec
 from rl.config import load_dict, to_object
 from rl.replay.errors import SchemaMismatchError
 from robot.factory import ObsKind, RobotConfig, make_robot_env, make_task
+from robot.tasks import PROPRIO_NAMES
 
 
 def test_goal_offsets_find_their_proprio_entry_and_unit() -> None:
     spec = replace(make_task("press").spec, goal={"ee_rz": (0.15, 0.06), "ee_y": (0.03, 0.003)})
-    assert goal_offsets(spec) == (
+    assert goal_offsets(spec.goal, PROPRIO_NAMES) == (
         GoalOffset(5, GoalUnit.RADIAN, 0.15, 0.06),
         GoalOffset(1, GoalUnit.METRE, 0.03, 0.003),
     )

@@ -135,7 +135,7 @@ def test_evaluate_refuses_a_place_that_it_cannot_write_before_it_starts(
 ) -> None:
     (tmp_path / "file").write_text("")
     out = place.format(file=tmp_path / "file", directory=tmp_path)
-    monkeypatch.setattr("rl.evaluate.make_robot_env", lambda *_, **__: pytest.fail("it started"))
+    monkeypatch.setattr("rl.evaluate.make_env", lambda *_, **__: pytest.fail("it started"))
     assert cli.main(["evaluate", f"run={run.path}", f"out={out}"]) == 2
     shown = capsys.readouterr().err
     assert out in shown and "out=<file>" in shown
