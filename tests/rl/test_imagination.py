@@ -1,0 +1,180 @@
+"""Imagination with the simulator as world model: branches are what really would have happened, labels end them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rl.build import make_schema
+from rl.config import CorrectionKind, DemosConfig
+from rl.demonstrations import DEMO_SEED, record_demonstrations
+from rl.imagination.clip import Origin, Start
+from rl.imagination.imagine import Imagination, ImaginationConfig
+from rl.imagination.labels import LabelledClip, TruthLabeller
+from rl.imagination.oracle import OracleError, OracleImaginer
+from rl.imagination.starts import StartConfig, StartPool
+from rl.replay.errors import EmptyShareError
+from rl.replay.reader import StoreReader
+from rl.replay.writer import StoreWriter
+from robot.env import RobotEnv
+from robot.factory import ObsKind, RobotConfig, make_robot_env
+from robot.types import ACTION_DIM, Float32, Label, Observation
+from worldmodel.counterfactual import BranchKind, Motion
+
+CONFIG = RobotConfig(task="press", obs=ObsKind.STATE)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An environment to imagine in, and two stores: some demonstrations, nothing online yet."""
+
+    env: RobotEnv
+    demo: StoreReader
+    online: StoreReader
+
+    def oracle(self, shift: int = 0) -> OracleImaginer:
+        return OracleImaginer(
+            self.env,
+            {Origin.DEMO: self.demo, Origin.ONLINE: self.online},
+            lambda _, episode: DEMO_SEED + episode + shift,
+        )
+
+    def pool(self, **config: float) -> StartPool:
+        return StartPool(self.demo, self.online, StartConfig(**config))  # type: ignore[arg-type]
+
+    def imagination(self, **config: object) -> Imagination:
+        motion = Motion.of(self.env.robot.spec, self.env.robot.frames.action)
+        return Imagination(
+            self.pool(),
+            self.oracle(),
+            motion,
+            ImaginationConfig(**config),
+            np.random.default_rng(0),  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    root: Path = tmp_path_factory.mktemp("stores")
+    env = make_robot_env(CONFIG, seed=0)
+    list(
+        record_demonstrations(
+            root / "demo", env, DemosConfig(episodes=2, noise=0.2), CorrectionKind.SCRIPTED, seed=0
+        )
+    )
+    with StoreWriter(root / "real", make_schema(env)):
+        pass
+    yield Cell(env, StoreReader(root / "demo"), StoreReader(root / "real"))
+    env.close()
+
+
+class Constant:
+    """A policy that always does the same."""
+
+    def __init__(self, action: Float32) -> None:
+        self._action = action
+        self.asked = 0
+
+    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+        assert not deterministic, "imagination explores as the robot does"
+        self.asked += 1
+        return self._action
+
+
+def test_the_real_actions_lead_where_they_really_led(cell: Cell) -> None:
+    episode = cell.demo.episode(1)
+    session = cell.oracle().begin([Start(Origin.DEMO, 1, 3), Start(Origin.DEMO, 1, 5)], seed=0)
+    np.testing.assert_allclose(session.observations[0].proprio, episode.proprio[3], atol=1e-4)
+    for t in range(4):
+        futures = session.step(episode.action[[3 + t, 5 + t]])
+        np.testing.assert_allclose(futures.observations[0].proprio, episode.proprio[4 + t], atol=1e-3)
+        np.testing.assert_allclose(futures.observations[1].proprio, episode.proprio[6 + t], atol=1e-3)
+
+
+def test_other_actions_lead_elsewhere(cell: Cell) -> None:
+    session = cell.oracle().begin([Start(Origin.DEMO, 0, 2)] * 2, seed=0)
+    actions = np.zeros((2, ACTION_DIM), np.float32)
+    actions[0, 0], actions[1, 0] = 1.0, -1.0
+    futures = session.step(actions)
+    assert futures.observations[0].proprio[0] - futures.observations[1].proprio[0] > 0.005
+    np.testing.assert_allclose(futures.executed[:, 0], [1.0, -1.0], atol=1e-5)
+
+
+def test_an_episode_of_another_layout_is_refused(cell: Cell) -> None:
+    with pytest.raises(OracleError, match="re-enacted"):
+        cell.oracle(shift=1).begin([Start(Origin.DEMO, 0, 4)], seed=0)
+
+
+def test_the_policy_acts_on_what_is_imagined(cell: Cell) -> None:
+    policy = Constant(np.array([0, 0, 0.5, 0, 0, 0, 0], np.float32))
+    clips = cell.imagination(clip_length=5, parallel=4).imagine(policy)
+    assert len(clips) == 4 and policy.asked == sum(len(clip) for clip in clips)
+    for clip in clips:
+        assert len(clip) == 5 or clip.truth[-1] is Label.SUCCESS
+        assert clip.kind is BranchKind.POLICY and len(clip.observations) == len(clip) + 1
+        assert clip.observations[-1].proprio[2] > clip.observations[0].proprio[2], "it rises"
+
+
+def test_perturbed_clips_keep_inactive_entries_and_end_with_the_real_one(cell: Cell) -> None:
+    policy = Constant(np.zeros(ACTION_DIM, np.float32))
+    clips = cell.imagination(policy_share=0.0, clip_length=30, parallel=8).imagine(policy)
+    assert policy.asked == 0
+    for clip in clips:
+        real = cell.demo.episode(clip.start.episode)
+        assert clip.kind is BranchKind.LOCAL and len(clip) <= len(real) - clip.start.step
+        assert not np.array_equal(clip.action, real.action[clip.start.step :][: len(clip)])
+        assert not clip.action[:, 6].any()
+
+
+def test_a_success_ends_the_clip_and_anything_else_is_cut_off(cell: Cell) -> None:
+    episode = cell.demo.episode(0)
+    last = len(episode) - 3
+    session = cell.oracle().begin([Start(Origin.DEMO, 0, last), Start(Origin.DEMO, 0, 0)], seed=0)
+    labels, over = [], []
+    for t in range(3):
+        futures = session.step(episode.action[[last + t, t]])
+        labels.append(list(futures.truth))
+        over.append(list(futures.over))
+    assert [row[0] for row in labels] == [Label.FAILURE, Label.FAILURE, Label.SUCCESS]
+    assert [row[0] for row in over] == [False, False, True]
+    assert all(row[1] is Label.FAILURE for row in labels)
+
+
+def label(truth: list[Label], cell: Cell) -> LabelledClip:
+    (clip,) = cell.imagination(clip_length=len(truth), parallel=1).imagine(
+        Constant(np.zeros(ACTION_DIM, np.float32))
+    )
+    object.__setattr__(clip, "truth", truth)
+    return TruthLabeller().label([clip])[0]
+
+
+def test_truth_labels(cell: Cell) -> None:
+    success, failure, unknown = Label.SUCCESS, Label.FAILURE, Label.UNKNOWN
+    reached = label([failure, success, failure], cell)
+    assert (reached.label, reached.length) == (success, 2)
+    assert reached.discounted_return(0.9) == pytest.approx(0.9)
+    assert label([failure] * 3, cell).label is failure
+    assert label([failure, unknown, failure], cell).label is unknown, "unknown is never failure"
+
+
+def test_starts_follow_the_wanted_share_and_nothing_online_means_demonstrations(
+    cell: Cell, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    assert {start.origin for start in cell.pool(demo_share=0.0).draw(20, rng)} == {Origin.DEMO}
+    twice = StartPool(cell.demo, cell.demo, StartConfig(demo_share=0.25, newest_episodes=1))
+    drawn = twice.draw(400, rng)
+    online = [start for start in drawn if start.origin is Origin.ONLINE]
+    assert 250 < len(online) < 350 and {start.episode for start in online} == {1}, "the newest episode only"
+    empty = StartPool(cell.online, cell.online, StartConfig())
+    with pytest.raises(EmptyShareError, match="no finished episode"):
+        empty.draw(1, rng)
+
+
+def test_the_real_source_of_a_clip_begins_at_its_start(cell: Cell) -> None:
+    clip = cell.pool().clip(Start(Origin.DEMO, 1, 2), length=4, history=1)
+    np.testing.assert_array_equal(clip.proprio[0], cell.demo.episode(1).proprio[1:7])
