@@ -188,6 +188,34 @@ def perturb(
     return allowed
 
 
+@dataclass(frozen=True, eq=False)
+class Near:
+    """Perturbed actions (T, A), the seed that gives them again, and how far they lead astray: [m] and [rad]."""
+
+    actions: Float32
+    seed: int
+    position: float
+    rotation: float
+
+
+def perturb_near(
+    actions: Float32,
+    rng: np.random.Generator,
+    config: CounterfactualConfig,
+    motion: Motion,
+    start: Pose | None = None,
+    valid: NDArray[np.bool_] | None = None,
+) -> Near | None:
+    """The first of `max_draws` perturbations whose path stays near the real one; None where none does."""
+    path = _path(actions, motion, start)
+    for seed in rng.integers(2**31, size=config.max_draws).tolist():
+        wish = perturb(actions, seed, config, motion, start, valid)
+        position, rotation = _deviation(path, _path(wish, motion, start))
+        if position <= config.max_position and rotation <= config.max_rotation:
+            return Near(wish, seed, position, rotation)
+    return None
+
+
 def project(actions: Float32, motion: Motion, start: Pose | None) -> Float32:
     """Actions (T, A) clipped to [-1, 1] and, from the commanded pose `start` on, to the box and the window."""
     allowed = actions.clip(-1.0, 1.0)
@@ -219,18 +247,15 @@ def make_branches(
     gathered = _Gathered()
     for index, actions in enumerate(real):
         start, valid = (None if starts is None else starts[index]), clip.valid[index, clip.history :]
-        path = _path(actions, motion, start)
         gathered.add(index, BranchKind.REPLAY, actions, -1, 0.0, 0.0)
         for _ in range(settings.branches):
-            for seed in rng.integers(2**31, size=settings.max_draws).tolist():
-                wish = perturb(actions, seed, settings, motion, start, valid)
-                position, rotation = _deviation(path, _path(wish, motion, start))
-                if position <= settings.max_position and rotation <= settings.max_rotation:
-                    gathered.add(index, BranchKind.LOCAL, wish, seed, position, rotation)
-                    break
+            near = perturb_near(actions, rng, settings, motion, start, valid)
+            if near is not None:
+                gathered.add(index, BranchKind.LOCAL, near.actions, near.seed, near.position, near.rotation)
         if proposed is not None:
             wish = project(np.where(valid[:, None], proposed[index], actions), motion, start)
-            gathered.add(index, BranchKind.POLICY, wish, -1, *_deviation(path, _path(wish, motion, start)))
+            strayed = _deviation(_path(actions, motion, start), _path(wish, motion, start))
+            gathered.add(index, BranchKind.POLICY, wish, -1, *strayed)
     return gathered.branches()
 
 
