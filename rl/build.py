@@ -8,7 +8,6 @@ from pathlib import Path
 import gymnasium as gym
 
 from rl.agent.spec import AgentSpec, GoalOffset, GoalUnit, GripperControl
-from rl.replay.mixer import Mixer
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Filter, PartConfig, TransitionSampler
 from rl.replay.schema import StoreSchema
@@ -68,16 +67,14 @@ def make_schema(env: ArmEnv) -> StoreSchema:
     )
 
 
-def make_mixer(real: Path, demo: Path, demo_share: str, online_share: str) -> Mixer:
-    """The two shares: `online` is all of the real store; `demo` is demonstrations and every corrected step of it."""
+def make_samplers(real: Path, demo: Path, demo_share: str, online_share: str) -> dict[str, TransitionSampler]:
+    """The real shares: `online` is all of the real store; `demo` is demonstrations and every corrected step of it."""
     online, demos = StoreReader(real), StoreReader(demo)
     corrections = PartConfig(online, filter=Filter.INTERVENED_ONLY)
-    return Mixer(
-        {
-            demo_share: TransitionSampler([PartConfig(demos), corrections]),
-            online_share: TransitionSampler([PartConfig(online)]),
-        }
-    )
+    return {
+        demo_share: TransitionSampler([PartConfig(demos), corrections]),
+        online_share: TransitionSampler([PartConfig(online)]),
+    }
 
 
 def copy_episodes(source: Path, writer: StoreWriter) -> int:

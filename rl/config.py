@@ -26,6 +26,7 @@ from rl.agent.sac import SACConfig
 from rl.agent.spec import GripperControl
 from rl.overrides import explain, in_grammar
 from rl.replay.lerobot.config import ImportConfig
+from rl.synthetic import SyntheticConfig
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import ActorWaits, PacingConfig
@@ -135,6 +136,7 @@ class TrainConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     pacing: PacingConfig = field(default_factory=PacingConfig)
+    synthetic: SyntheticConfig = field(default_factory=SyntheticConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
 
     def __post_init__(self) -> None:

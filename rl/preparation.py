@@ -16,10 +16,12 @@ from rl.demonstrations import record_demonstrations
 from rl.replay import memory_plan
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
+from rl.runtime.imagining import check_synthetic
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
 from rl.workers.ports import (
     ACTOR_DONE,
+    ALIVE,
     COLLECTED,
     ENV_STEPS,
     HOLD,
@@ -41,6 +43,10 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
             assert device is not None
             device.close()
         spec = _agent_spec(env, config)
+        check_synthetic(config)
+        if config.synthetic.on:
+            with StoreWriter(run.synthetic, make_schema(env)):
+                pass  # it exists before the learner looks into it
         with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start
             recorded = real.num_transitions
             if not real.recovery.clean:
@@ -64,7 +70,15 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
             f"{run.demo}: holds no demonstration; record some with `groundhog record`, or drop demos.path"
         )
     board = run.board()
-    for name in (COLLECTED, ACTOR_DONE, OPERATOR_STOP, LEARNER_DONE, HOLD, STOP):  # of the session before
+    for name in (
+        ALIVE,
+        COLLECTED,
+        ACTOR_DONE,
+        OPERATOR_STOP,
+        LEARNER_DONE,
+        HOLD,
+        STOP,
+    ):  # of the session before
         board.set(name, 0)
     board.set(TARGET_ENV_STEPS, config.actor.max_env_steps)
     board.set(ENV_STEPS, recorded)

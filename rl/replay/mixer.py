@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from rl.batch import Batch
 from rl.replay.arrays import empty_batch, slice_batch
-from rl.replay.sampler import TransitionSampler
+from rl.replay.schema import StoreSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,26 @@ class MixerConfig:
             raise ValueError(f"min_transitions: expected >= 1, got {self.min_transitions}")
 
 
+class Sampler(Protocol):
+    """Draws transitions of one kind."""
+
+    schema: StoreSchema
+
+    @property
+    def size(self) -> int:
+        """Transitions to draw from."""
+
+    def refresh(self) -> None:
+        """Take in what was published since."""
+
+    def sample(self, n: int, rng: np.random.Generator, out: Batch | None = None) -> Batch:
+        """`n` transitions, into `out` if given; draws no random number where n is 0."""
+
+
 class Mixer:
     """Fills batches from named samplers; a batch has exactly the size and shares asked for."""
 
-    def __init__(self, samplers: Mapping[str, TransitionSampler], config: MixerConfig | None = None) -> None:
+    def __init__(self, samplers: Mapping[str, Sampler], config: MixerConfig | None = None) -> None:
         if not samplers:
             raise ValueError("a mixer needs at least one sampler, got none")
         self._samplers = dict(samplers)

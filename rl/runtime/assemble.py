@@ -15,14 +15,17 @@ from safetensors.numpy import save_file
 from rl import checkpoint
 from rl.agent.acting import ActingPolicy
 from rl.agent.sac import SACAgent
-from rl.build import make_mixer, make_schema
+from rl.batch import SYNTHETIC
+from rl.build import make_samplers, make_schema
 from rl.corrections import make_teleop, make_window
 from rl.diagnostics.failures import FailureSheet
 from rl.diagnostics.value import ValueCheck
 from rl.pictures import save_film
 from rl.replay.arrays import empty_batch
+from rl.replay.mixer import Mixer, Sampler
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
+from rl.runtime.imagining import TRAIN_SEED, make_share
 from rl.runtime.run_dir import RunDir
 from rl.workers.actor import ActorWorker
 from rl.workers.learner import DEMO, ONLINE, LearnerWorker
@@ -32,7 +35,6 @@ from robot.safety import GovernorTransition
 from robot.types import Image
 from robot.wrappers import HumanIntervention
 
-TRAIN_SEED = 2_000_000  # layouts of training: TRAIN_SEED + 1_000_000 * seed + episode
 FILM = "videos/final.mp4"
 FRAMES = "videos/final.safetensors"  # the same frames as the policy saw them, uint8
 FAILURES = "diagnostics/failures.png"
@@ -66,7 +68,12 @@ def make_learner(run: RunDir) -> Worker:
             weights.pin(int(state["policy_version"]))
         checkpoint.save(run.checkpoints, tensors, {"updates": updates, "learner": state, "agent": scalars})
 
-    mixer = make_mixer(run.real, run.demo, DEMO, ONLINE)
+    samplers = make_samplers(run.real, run.demo, DEMO, ONLINE)
+    extra: dict[str, Sampler] = {}
+    share = None
+    if config.synthetic.on:
+        extra[SYNTHETIC], share = make_share(run, config, agent, samplers[ONLINE], samplers[DEMO])
+    mixer = Mixer(samplers | extra)
     worker = LearnerWorker(
         agent,
         mixer,
@@ -78,6 +85,8 @@ def make_learner(run: RunDir) -> Worker:
         batch=empty_batch(mixer.schema, config.learner.batch_size),
         save_checkpoint=save,
         diagnose=ValueCheck(agent, StoreReader(run.real), config.agent.discount).measure,
+        synthetic=share,
+        values=run.values() if config.synthetic.on else None,
     )
     saved = checkpoint.load_latest(run.checkpoints)
     if saved is not None:

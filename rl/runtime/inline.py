@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rl.runtime.assemble import make_actor, make_learner
+from rl.runtime.imagining import make_world_model
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
 from rl.runtime.session import Session
-from rl.workers.ports import OPERATOR_STOP, STOP
+from rl.workers.ports import ALIVE, OPERATOR_STOP, STOP
 
 
 def run_inline(run: RunDir, on_tick: Callable[[], None]) -> int:
@@ -18,9 +19,20 @@ def run_inline(run: RunDir, on_tick: Callable[[], None]) -> int:
     learner = Session("learner", make_learner(run), run)
     actor = Session("actor", make_actor(run), run)
     board = run.board()
+    world_model = None
+    if run.config.synthetic.on:
+        world_model = Session("world_model", make_world_model(run), run)
+        board.set(ALIVE, 1)
+
+    def imagine() -> None:
+        while world_model is not None and not world_model.finished and not world_model.step().waiting:
+            pass
+
     try:
         while not (actor.finished and learner.finished):
+            imagine()
             while not learner.finished and not learner.step().waiting and not interrupted.seen:
+                imagine()
                 on_tick()
             actor.step()
             on_tick()
@@ -32,5 +44,7 @@ def run_inline(run: RunDir, on_tick: Callable[[], None]) -> int:
     finally:
         board.set(STOP, 1)
         actor.close()
+        if world_model is not None:
+            world_model.close()
         learner.close()
         interrupted.restore()

@@ -14,9 +14,10 @@ from rl.config import RuntimeConfig
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.process import worker_main
 from rl.runtime.run_dir import RunDir
-from rl.workers.ports import ACTOR_DONE, HOLD, OPERATOR_STOP, STOP
+from rl.workers.ports import ACTOR_DONE, ALIVE, HOLD, OPERATOR_STOP, STOP
 
-STOP_ORDER = ("actor", "learner")  # the arm holds first, then the learner saves
+WORLD_MODEL = "world_model"
+STOP_ORDER = ("actor", WORLD_MODEL, "learner")  # the arm holds first, the learner saves last
 TICK_S = 0.1
 STARTUP_S = 60.0  # to the first heartbeat of a new process
 GRACE_S = 4.5  # for a clean end of each worker; all children are gone within 10 s of an exception
@@ -27,14 +28,18 @@ class Supervisor:
 
     A worker killed by a signal, or silent for too long, is restarted from what is on disk, at most `max_restarts`
     times; meanwhile HOLD keeps the arm still. A worker that raised ends the run with exit code 1.
+
+    The world model is different: nothing waits for it. However it ends, ALIVE falls to 0, so that nothing imagined is
+    used any more, and it is restarted as often as the others; the run goes on with it or without.
     """
 
     def __init__(self, run: RunDir, config: RuntimeConfig, say: Callable[[str], None]) -> None:
         self._run, self._config, self._say = run, config, say
+        self._imagines = run.config.synthetic.on
         self._board = run.board()
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[str, SpawnProcess] = {}
-        self._restarts = 0
+        self._restarts = self._world_model_restarts = 0
         self._started: dict[str, float] = {}
 
     def run(self, on_tick: Callable[[], None]) -> int:
@@ -42,7 +47,8 @@ class Supervisor:
         interrupted = InterruptFlag()
         try:
             for name in STOP_ORDER:
-                self._start(name)
+                if name != WORLD_MODEL or self._imagines:
+                    self._start(name)
             return self._watch(on_tick, interrupted)
         finally:
             self._stop_all()
@@ -60,6 +66,9 @@ class Supervisor:
                 if process.exitcode is None:
                     continue
                 del self._processes[name]
+                if name == WORLD_MODEL:
+                    self._replace_world_model(process.exitcode)
+                    continue
                 if process.exitcode == 0:
                     continue
                 if process.exitcode > 0:
@@ -79,6 +88,23 @@ class Supervisor:
         )
         process.start()
         self._processes[name] = process
+        if name == WORLD_MODEL:
+            self._board.set(ALIVE, 1)
+
+    def _replace_world_model(self, exitcode: int) -> None:
+        """Say how it ended and start it anew, unless it is done or has ended too often."""
+        self._board.set(ALIVE, 0)
+        if exitcode == 0:
+            return
+        cause = self._error_of(WORLD_MODEL) if exitcode > 0 else f"killed by {signal.Signals(-exitcode).name}"
+        if self._world_model_restarts >= self._config.max_restarts:
+            self._say(f"world_model: {cause}; the run goes on without it")
+            return
+        self._world_model_restarts += 1
+        self._say(
+            f"world_model: {cause}; nothing imagined is used until it is back ({self._world_model_restarts})"
+        )
+        self._start(WORLD_MODEL)
 
     def _restart(self, name: str, exitcode: int) -> bool:
         """A kill costs at most the step in flight; what happened is said, and the number of restarts is bounded."""
@@ -97,7 +123,7 @@ class Supervisor:
     def _someone_is_coming_up(self) -> bool:
         """A restarted worker has not spoken yet; at the first start the actor waits for weights anyway."""
         return self._restarts > 0 and any(
-            self._board.silence(name) == float("inf") for name in self._processes
+            self._board.silence(name) == float("inf") for name in self._processes if name != WORLD_MODEL
         )
 
     def _kill_silent(self) -> None:

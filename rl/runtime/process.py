@@ -36,6 +36,7 @@ def _run(name: str, run: RunDir, parent: int) -> None:
     import torch
 
     from rl.runtime.assemble import make_actor, make_learner
+    from rl.runtime.imagining import make_world_model
     from rl.runtime.session import Session
 
     torch.set_num_threads(run.config.runtime.torch_threads)
@@ -45,8 +46,10 @@ def _run(name: str, run: RunDir, parent: int) -> None:
             session = Session(name, make_actor(run), run)
         case "learner":
             session = Session(name, make_learner(run), run)
+        case "world_model":
+            session = Session(name, make_world_model(run), run)
         case _:
-            raise ValueError(f"unknown worker {name!r}; known: actor, learner")
+            raise ValueError(f"unknown worker {name!r}; known: actor, learner, world_model")
     try:
         while not session.finished and not board.get(STOP) and os.getppid() == parent:
             if session.step().waiting:

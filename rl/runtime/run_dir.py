@@ -82,6 +82,10 @@ class RunDir:
         return self.path / "demo"
 
     @property
+    def synthetic(self) -> Path:
+        return self.path / "synthetic"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
@@ -110,6 +114,10 @@ class RunDir:
 
     def weights(self) -> WeightsDirectory:
         return WeightsDirectory(self.path / "weights")
+
+    def values(self) -> WeightsDirectory:
+        """The critics, for whoever selects imagined clips by them."""
+        return WeightsDirectory(self.path / "values")
 
     def metrics(self) -> MetricsLog:
         return MetricsLog(self.metrics_path, time.time)

@@ -17,7 +17,7 @@ class SelectionMode(Enum):
     PAPER_SUM = "paper_sum"  # |mu+ + mu- - mu_real| <= delta, as printed (eq. 5)
     MIXTURE_UNPAIRED = "mixture_unpaired"  # pi mu+ + (1 - pi) mu- close to mu_real
     MIXTURE_PAIRED = "mixture_paired"  # the same on Q minus the Q of the clip's real source
-    NONE = "none"  # every labelled clip, half and half
+    NONE = "none"  # every labelled clip, in the proportion in which they come
 
 
 class Admission(IntEnum):
@@ -182,7 +182,7 @@ class Selection:
 
     @property
     def success_share(self) -> float:
-        """pi: the share of successes in what is drawn."""
+        """pi: the share of successes in what is drawn; without selection nobody asks for it."""
         config = self._config
         if config.mode in (SelectionMode.PAPER_SUM, SelectionMode.NONE):
             return 0.5
@@ -204,11 +204,11 @@ class Selection:
     @property
     def gate(self) -> float:
         """g_Q in [0, 1]; 0 while a queue holds too few clips."""
+        if self._config.mode is SelectionMode.NONE:
+            return 1.0
         if min(self._success.count, self._failure.count) < self._config.min_clips:
             return 0.0
         match self._config.mode:
-            case SelectionMode.NONE:
-                return 1.0
             case SelectionMode.PAPER_SUM:
                 return float(self.residual <= self.delta)
             case _:

@@ -19,13 +19,14 @@ class QueueConfig:
     """Limits of each queue.
 
     capacity: newest transitions of each sign. max_model_age: world-model versions behind the newest one.
-    max_policy_age: published policy versions behind the newest one. max_uses: draws of one transition.
+    max_policy_age: published policy versions behind the newest one. max_uses: draws of one transition; a share r of
+    batches of B asks for r B / per_update of them on average.
     """
 
     capacity: int = 5000
     max_model_age: int = 1
     max_policy_age: int = 400
-    max_uses: int = 8
+    max_uses: int = 64
 
     def __post_init__(self) -> None:
         if min(self.capacity, self.max_uses) < 1 or min(self.max_model_age, self.max_policy_age) < 0:
@@ -36,12 +37,13 @@ class SyntheticQueues:
     """Draws from a synthetic store in a given share of successes; a Mixer takes it as one of its samplers.
 
     Only finished clips count, each with one label in all of its transitions. Either queue empty means that nothing may
-    be drawn (`size` is 0): successes alone, or failures alone, would shift the critic. Raises ValueError where a
-    transition does not say that it is synthetic.
+    be drawn (`size` is 0): successes alone, or failures alone, would shift the critic. balanced False is for the
+    comparison without selection: one queue, drawn from uniformly. Raises ValueError where a transition does not say
+    that it is synthetic.
     """
 
-    def __init__(self, reader: StoreReader, config: QueueConfig) -> None:
-        self._reader, self._config = reader, config
+    def __init__(self, reader: StoreReader, config: QueueConfig, *, balanced: bool = True) -> None:
+        self._reader, self._config, self._balanced = reader, config, balanced
         self.schema = reader.schema
         self.success_share = 0.5
         self._uses: NDArray[np.uint16] = np.zeros(0, np.uint16)
@@ -57,7 +59,7 @@ class SyntheticQueues:
     def size(self) -> int:
         """Transitions that may be drawn; 0 while one of the queues is empty."""
         sizes = [len(rows) for rows in self._open.values()]
-        return sum(sizes) if min(sizes) else 0
+        return sum(sizes) if min(sizes) or not self._balanced else 0
 
     def sizes(self) -> dict[Label, int]:
         """Transitions that may be drawn from each queue."""
@@ -111,10 +113,12 @@ class SyntheticQueues:
             raise EmptyShareError(
                 "synthetic queues: one of them is empty; use no synthetic data until both are filled"
             )
-        successes = round(n * self.success_share)
+        share = self.success_share if self._balanced else len(self._open[Label.SUCCESS]) / self.size
+        successes = round(n * share)
         drawn = [
             rng.choice(self._open[label], count)
             for label, count in ((Label.SUCCESS, successes), (Label.FAILURE, n - successes))
+            if count
         ]
         rows = np.concatenate(drawn)
         self._reader.gather(rows, slice_batch(batch, 0, n))

@@ -79,7 +79,7 @@ class WorldModelWorker:
         first_update: int,
         discount: float,
         refresh: Callable[[], None],
-        on_weights: Callable[[int], None] = lambda _: None,
+        on_policy: Callable[[], None],
     ) -> None:
         self._imagination, self._labeller, self._selection, self._valuing = (
             imagination,
@@ -89,7 +89,7 @@ class WorldModelWorker:
         )
         self._policy, self._writer, self._weights, self._counters = policy, writer, weights, counters
         self._config, self._first_update, self._discount = config, first_update, discount
-        self._refresh, self._on_weights = refresh, on_weights
+        self._refresh, self._on_policy = refresh, on_policy
         self._version = -1
         self._generated = counters.get(GENERATED)
         self._admitted = writer.num_transitions
@@ -126,7 +126,7 @@ class WorldModelWorker:
             weights = self._weights.load(newest)
             self._policy.load_tensors(weights.tensors)
             self._version = weights.version
-            self._on_weights(newest)
+            self._on_policy()
         return self._version >= 0
 
     def _select(self, labelled: Sequence[LabelledClip]) -> list[tuple[LabelledClip, Candidate]]:

@@ -65,9 +65,10 @@ def test_evaluate_reproduces_the_final_evaluation_of_training(run: RunDir) -> No
 
 
 def test_corrections_enter_the_demonstration_share_exactly(run: RunDir) -> None:
-    from rl.build import make_mixer
+    from rl.build import make_samplers
+    from rl.replay.mixer import Mixer
 
-    mixer = make_mixer(run.real, run.demo, "demo", "online")
+    mixer = Mixer(make_samplers(run.real, run.demo, "demo", "online"))
     reader = StoreReader(run.real)
     corrected = sum(info.corrections for info in reader.episodes())
     assert corrected > 0

@@ -79,6 +79,17 @@ def test_one_empty_queue_means_nothing_is_drawn(tmp_path: Path) -> None:
     assert len(drawn.sample(0, rng)) == 0 and rng.bit_generator.state == before
 
 
+def test_without_selection_both_queues_are_one(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.FAILURE, 9)
+        made = SyntheticQueues(StoreReader(tmp_path), QueueConfig(), balanced=False)
+        made.refresh()
+        assert made.size == 9 and len(made.sample(8, np.random.default_rng(0))) == 8
+        imagine(writer, Label.SUCCESS, 3)
+        made.refresh()
+        assert made.sample(12, np.random.default_rng(0)).source.all() and made.size == 12
+
+
 def test_the_oldest_go_beyond_the_capacity(tmp_path: Path) -> None:
     with StoreWriter(tmp_path, schema()) as writer:
         imagine(writer, Label.FAILURE, 3)

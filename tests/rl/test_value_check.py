@@ -12,9 +12,10 @@ import torch
 from agent_cases import make_agent, make_spec
 
 from rl.batch import Batch
-from rl.build import make_mixer
+from rl.build import make_samplers
 from rl.diagnostics.value import ValueCheck, ValueCheckConfig
 from rl.replay.journal import EndReason, EpisodeOutcome
+from rl.replay.mixer import Mixer
 from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
@@ -153,7 +154,7 @@ def learn(
     comparison, results = ValueCheck(agent, StoreReader(path / "real"), GAMMA), []
     learner = LearnerWorker(
         agent,
-        make_mixer(path / "real", path / "demo", DEMO, ONLINE),
+        Mixer(make_samplers(path / "real", path / "demo", DEMO, ONLINE)),
         WeightsDirectory(path / f"weights{diagnose_every}"),
         board,
         LearnerConfig(batch_size=8, warm_updates=8, diagnose_every=diagnose_every),
