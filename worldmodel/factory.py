@@ -10,6 +10,7 @@ import torch
 
 from worldmodel import checkpoint
 from worldmodel.baselines import CopyLastFrame, TrainMean
+from worldmodel.edm import EdmConfig, EdmModel
 from worldmodel.interface import WorldModel, WorldModelError, WorldModelSpec
 from worldmodel.warp_model import FlowWarpConfig, FlowWarpModel
 
@@ -18,6 +19,7 @@ class ModelKind(Enum):
     """Which world model; the values are what checkpoints say."""
 
     FLOW_WARP = "flow_warp"
+    EDM = "edm"
     COPY_LAST = "copy_last"
     TRAIN_MEAN = "train_mean"
 
@@ -30,6 +32,7 @@ class WorldModelConfig:
     context_frames: int = 4
     max_horizon: int = 24
     flow_warp: FlowWarpConfig = field(default_factory=FlowWarpConfig)
+    edm: EdmConfig = field(default_factory=EdmConfig)
 
     def __post_init__(self) -> None:
         if self.context_frames < 1 or self.max_horizon < 1:
@@ -46,6 +49,8 @@ def make_world_model(
     match config.kind:
         case ModelKind.FLOW_WARP:
             return FlowWarpModel(spec, config.flow_warp, device, seed)
+        case ModelKind.EDM:
+            return EdmModel(spec, config.edm, device, seed)
         case ModelKind.COPY_LAST:
             return CopyLastFrame(spec)
         case ModelKind.TRAIN_MEAN:
@@ -69,6 +74,8 @@ def load_world_model(path: Path, *, device: torch.device, spec: WorldModelSpec |
     match kind:
         case ModelKind.FLOW_WARP:
             return FlowWarpModel.restore(stored, path, device)
+        case ModelKind.EDM:
+            return EdmModel.restore(stored, path, device)
         case ModelKind.COPY_LAST:
             return CopyLastFrame.restore(stored)
         case ModelKind.TRAIN_MEAN:

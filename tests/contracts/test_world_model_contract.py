@@ -13,13 +13,16 @@ import torch
 from robot.types import Float32
 from tests.worldmodel.world_model_cases import TINY, SquareWorld, held_out, spec
 from worldmodel.baselines import CopyLastFrame, TrainMean
+from worldmodel.edm import EdmConfig, EdmModel
 from worldmodel.factory import load_world_model
 from worldmodel.interface import Context, WorldModel, WorldModelError, WorldModelSpec
 from worldmodel.warp_model import FlowWarpModel
 
 CPU = torch.device("cpu")
+TINY_EDM = EdmConfig(pixels=16, unshuffle=2, channels=[16, 32], batch=4, bfloat16=False)
 VIEWS = {"top": (16, 16), "wide": (12, 20)}
 MAKE: dict[str, Callable[[WorldModelSpec], WorldModel]] = {
+    "edm": lambda wanted: EdmModel(wanted, TINY_EDM, CPU),
     "flow_warp": lambda wanted: FlowWarpModel(wanted, TINY, CPU),
     "copy_last": CopyLastFrame,
     "train_mean": TrainMean,
