@@ -35,10 +35,15 @@ class TrunkKind(Enum):
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """channels: of the scratch trunk, one convolution of stride 2 each. width: of the hidden layer of the head."""
+    """channels: of the scratch trunk, one convolution of stride 2 each. width: of the hidden layer of the head.
+
+    backbone, weights: name and weight file of a frozen trunk, for whoever makes it.
+    """
 
     trunk: TrunkKind = TrunkKind.SCRATCH
     channels: tuple[int, ...] = (16, 32, 32)
+    backbone: str = "lpips_alexnet"
+    weights: str | None = None
     width: int = 256
     dropout: float = 0.1
 
@@ -190,23 +195,21 @@ class SuccessClassifier:
         path: Path,
         *,
         device: torch.device,
-        make_trunk: Callable[[], nn.Module] | None = None,
+        make_trunk: Callable[[ClassifierConfig], nn.Module] | None = None,
     ) -> SuccessClassifier:
-        """Read what `save` wrote. make_trunk: called where the model sits on a frozen trunk.
+        """Read what `save` wrote. make_trunk: makes the frozen trunk of a model that sits on one.
 
         Raises RewardModelError where the file is missing, torn or of another format, or the trunk is another one.
         """
         state, meta = _read(path)
         try:
-            kind = TrunkKind(meta["classifier"]["trunk"])
-            settings: dict[str, Any] = {
-                **meta["classifier"],
-                "trunk": kind,
-                "channels": tuple(meta["classifier"]["channels"]),
-            }
-            frozen = make_trunk() if kind is TrunkKind.FROZEN and make_trunk is not None else None
+            settings: dict[str, Any] = meta["classifier"]
+            settings["trunk"] = TrunkKind(settings["trunk"])
+            settings["channels"] = tuple(settings["channels"])
+            config = ClassifierConfig(**settings)
+            frozen = make_trunk(config) if make_trunk and config.trunk is TrunkKind.FROZEN else None
             model = cls(
-                ClassifierConfig(**settings),
+                config,
                 meta["task"],
                 {view: (size[0], size[1]) for view, size in meta["views"].items()},
                 seed=0,

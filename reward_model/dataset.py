@@ -23,7 +23,7 @@ class Origin(Enum):
 
 
 @dataclass(frozen=True)
-class LabelledClip:
+class KnownClip:
     """T frames in a row with what is known of each.
 
     images: view -> (T, H, W, 3) uint8. label (T,) int8, values of `Label`: the task is done at this instant.
@@ -40,7 +40,7 @@ class LabelledClip:
         lengths = {len(frames) for frames in self.images.values()} | {len(self.label)}
         if len(lengths) != 1 or not self.images:
             raise RewardModelError(
-                f"LabelledClip {self.episode}: expected one length for label and all views, got {sorted(lengths)}"
+                f"KnownClip {self.episode}: expected one length for label and all views, got {sorted(lengths)}"
             )
 
 
@@ -67,13 +67,13 @@ def label_frames(outcome: Label, frames: int, hold_steps: int, margin: int = 0) 
 
 def clip_of_episode(
     episode: Episode, outcome: Label, *, task: str, store: str, hold_steps: int, margin: int = 0
-) -> LabelledClip:
+) -> KnownClip:
     """All frames of a stored episode, labelled by its outcome; `store` names where it lies."""
     label = label_frames(outcome, len(episode.proprio), hold_steps, margin)
-    return LabelledClip(episode.images, label, task, f"{store}/{episode.episode}")
+    return KnownClip(episode.images, label, task, f"{store}/{episode.episode}")
 
 
-def hold_out(clips: Sequence[LabelledClip], every: int) -> tuple[list[LabelledClip], list[LabelledClip]]:
+def hold_out(clips: Sequence[KnownClip], every: int) -> tuple[list[KnownClip], list[KnownClip]]:
     """(learned from, held out): about one of `every` episodes is held out whole, with all that was made of it.
 
     By a checksum of its name, so that an episode keeps its side as more are recorded.
@@ -82,7 +82,7 @@ def hold_out(clips: Sequence[LabelledClip], every: int) -> tuple[list[LabelledCl
         raise RewardModelError(
             f"hold_out: expected every >= 2, so that something is learned from, got {every}"
         )
-    sides: tuple[list[LabelledClip], list[LabelledClip]] = ([], [])
+    sides: tuple[list[KnownClip], list[KnownClip]] = ([], [])
     for clip in clips:
         sides[zlib.crc32(clip.episode.encode()) % every == 0].append(clip)
     return sides
@@ -95,7 +95,7 @@ class FrameSampler:
     Raises RewardModelError where one of the two labels is missing.
     """
 
-    def __init__(self, clips: Sequence[LabelledClip], generated_share: float) -> None:
+    def __init__(self, clips: Sequence[KnownClip], generated_share: float) -> None:
         if not 0.0 <= generated_share <= 1.0:
             raise ValueError(f"generated_share: expected [0, 1], got {generated_share}")
         self._clips = list(clips)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from reward_model.dataset import LabelledClip, Origin
+from reward_model.dataset import KnownClip, Origin
 from reward_model.interface import RewardModel, RewardModelError
 from reward_model.labels import LabelConfig, Thresholds, choose_thresholds, held_probability
 from reward_model.statistics import clopper_pearson, clopper_pearson_upper, cluster_bootstrap
@@ -23,7 +23,7 @@ RELIABILITY_BINS = 10
 class ScoredClip:
     """A clip of known labels with what a model says of it: held (T,), see `held_probability`."""
 
-    clip: LabelledClip
+    clip: KnownClip
     held: Float32
     hold_frames: int
 
@@ -50,7 +50,7 @@ class Trial:
     end: int
 
 
-def score_clips(model: RewardModel, clips: Sequence[LabelledClip], hold_frames: int) -> list[ScoredClip]:
+def score_clips(model: RewardModel, clips: Sequence[KnownClip], hold_frames: int) -> list[ScoredClip]:
     """Score every clip; raises RewardModelError for clips of another task."""
     others = sorted({clip.task for clip in clips} - {model.task})
     if others:

@@ -91,7 +91,7 @@ class RewardTrainer:
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
-        return float(loss)
+        return float(loss.detach())
 
 
 def augment(

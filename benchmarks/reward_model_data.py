@@ -1,0 +1,110 @@
+"""Episodes for the reward model's benchmark: successes, and failures that look like them.
+
+Every episode draws who leads it. Near misses follow the demonstrator up to a few millimetres short of success, or
+with a steady sideways drift, and stay there; they are what a reward model has to tell from the real thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+
+from rl.build import make_schema
+from rl.evaluation import to_observation
+from rl.replay.journal import EndReason, EpisodeOutcome
+from rl.replay.writer import StoreWriter
+from robot.env import RobotEnv
+from robot.factory import RobotConfig, make_expert, make_robot_env
+from robot.interfaces import RobotFault
+from robot.sim.expert import ExpertNoise, ScriptedExpert
+from robot.sim.workcell import SimWorkcell
+from robot.types import ACTION_DIM, Float32, Label, Transition
+
+FIRST_SEED = 70_000_000  # layouts: FIRST_SEED + 100_000 * seed + episode
+MAX_STEPS = {"press": 30, "insert": 45}  # enough for the demonstrator; failures need not be longer
+
+
+class Kind(Enum):
+    """Who leads an episode, and its share of all episodes."""
+
+    EXPERT = 0.5
+    SHORT = 0.25  # stops short of success and stays
+    DRIFT = 0.15  # a steady sideways error
+    RANDOM = 0.1
+
+
+class Leader:
+    """Leads one episode of a kind."""
+
+    def __init__(self, kind: Kind, env: RobotEnv, rng: np.random.Generator) -> None:
+        cell = env.workcell
+        assert isinstance(cell, SimWorkcell)
+        self._kind, self._rng, self._cell = kind, rng, cell
+        noise = float(rng.uniform(0.1, 0.7 if kind is Kind.EXPERT else 0.4))
+        self._expert: ScriptedExpert = make_expert(env, rng, ExpertNoise(noise))
+        self._short = float(rng.uniform(0.003, 0.03))  # m before success
+        angle = rng.uniform(0.0, 2.0 * np.pi)
+        self._drift = rng.uniform(0.3, 0.8) * np.array([np.cos(angle), np.sin(angle)])
+        self._arrived = False
+        self._walk = np.zeros(ACTION_DIM)
+
+    def act(self) -> Float32:
+        action = self._expert.act()
+        if self._kind is Kind.SHORT:
+            self._arrived |= self._cell.task.progress(self._cell.world) < self._short
+            if self._arrived:
+                action = self._rng.normal(0.0, 0.08, ACTION_DIM).astype(np.float32)
+        elif self._kind is Kind.DRIFT:
+            action[:2] += self._drift
+        elif self._kind is Kind.RANDOM:
+            self._walk = 0.8 * self._walk + 0.6 * self._rng.normal(0.0, 0.8, ACTION_DIM)
+            action = self._walk.astype(np.float32)
+        return action.clip(-1.0, 1.0)
+
+
+def record(store: Path, robot: RobotConfig, episodes: int, seed: int) -> Path:
+    """Record until `store` holds `episodes`; returns it."""
+    env = make_robot_env(robot, seed=seed)
+    env.robot.spec = replace(env.robot.spec, max_steps=MAX_STEPS[robot.task])
+    kinds = list(Kind)
+    try:
+        with StoreWriter(store, make_schema(env)) as writer:
+            for index in range(writer.num_episodes, episodes):
+                rng = np.random.default_rng([seed, index])
+                kind = kinds[rng.choice(len(kinds), p=[k.value for k in kinds])]
+                _episode(writer, env, Leader(kind, env, rng), FIRST_SEED + 100_000 * seed + index)
+    finally:
+        env.close()
+    return store
+
+
+def _episode(writer: StoreWriter, env: RobotEnv, leader: Leader, seed: int) -> None:
+    values, info = env.reset(seed=seed)
+    observation = to_observation(values, info)
+    writer.begin_episode(observation)
+    ended = terminated = False
+    while not ended:
+        try:
+            values, reward, terminated, truncated, info = env.step(leader.act())
+        except RobotFault as fault:
+            writer.end_episode(EpisodeOutcome(EndReason.FAULT, str(fault)))
+            return
+        following = to_observation(values, info)
+        writer.add(
+            Transition(
+                observation=observation,
+                action=info["action"],
+                requested_action=info["requested_action"],
+                reward=float(reward),
+                next_observation=following,
+                terminated=terminated,
+                truncated=truncated,
+                gripper_changed=info["gripper_changed"],
+                label=Label.SUCCESS if terminated else Label.UNKNOWN,
+            )
+        )
+        observation, ended = following, terminated or truncated
+    writer.end_episode(EpisodeOutcome(EndReason.SUCCESS if terminated else EndReason.TIMEOUT))
