@@ -33,6 +33,10 @@ COPIED = [
     "failures",
     "value_bias",
     "value_correlation",
+    "generated",
+    "admitted",
+    "used",
+    "ratio_mean",
     "curve",
 ]
 POLL_S = 0.5
@@ -154,10 +158,6 @@ def write_result(run: BenchRun) -> dict[str, Any]:
         "seed": run.seed,
         "obs": run.obs,
         **{key: summary[key] for key in COPIED},
-        "generated": 0,  # no synthetic data in these arms
-        "admitted": 0,
-        "used": 0,
-        "ratio_mean": 0.0,
     }
     run.result.parent.mkdir(parents=True, exist_ok=True)
     beside = run.result.with_suffix(".part")

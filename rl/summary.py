@@ -92,6 +92,10 @@ def summarise(metrics_path: Path, real: Path, control_hz: float, facts: Mapping[
         "entropy": _last(losses, "learner/entropy"),
         "value_bias": _last(records, "learner/value_bias"),
         "value_correlation": _last(records, "learner/value_correlation"),
+        "generated": int(_last(records, "world_model/generated") or 0),
+        "admitted": int(_last(records, "world_model/admitted") or 0),
+        "used": int(_last(records, "selection/used") or 0),
+        "ratio_mean": _mean(losses, "selection/ratio") or 0.0,
         "curve": curve,
     }
 

@@ -1,0 +1,116 @@
+"""The closed loop: with no synthetic share nothing changes at all; what is imagined says where it comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rl import cli
+from rl.batch import SYNTHETIC
+from rl.metrics import read_metrics
+from rl.replay.reader import StoreReader
+from rl.replay.rows import provenance_of
+from rl.runtime.run_dir import RunDir
+from robot.types import Label, Source
+from tests.e2e.harness import SMALL
+
+SHORT = ("actor.max_env_steps=90", "runtime.kind=inline", "learner.bc_updates=30", "learner.log_every=10")
+IMAGINE = ("synthetic.model=oracle", "synthetic.imagination.parallel=4")
+OPEN = (
+    "synthetic.selection.mode=none",
+    "synthetic.share.pacing.rule=constant",
+    "synthetic.share.pacing.rise_per_100=100",
+)
+
+
+def train(path: Path, *overrides: str) -> RunDir:
+    assert cli.main(["train", f"runs_dir={path}", "name=run", *SMALL, *SHORT, *overrides]) == 0
+    return RunDir(path / "run")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return train(tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def imagined(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return train(tmp_path_factory.mktemp("imagined"), *IMAGINE, *OPEN)
+
+
+def same_learning(one: RunDir, two: RunDir) -> bool:
+    a, b = one.weights().load().tensors, two.weights().load().tensors
+    first, second = StoreReader(one.real), StoreReader(two.real)
+    rows = np.arange(first.num_rows)
+    return (
+        all(torch.equal(a[name], b[name]) for name in a)
+        and first.num_rows == second.num_rows
+        and np.array_equal(first.records(rows)["observation"], second.records(rows)["observation"])
+        and np.array_equal(
+            first.records(rows)["transition"]["action"], second.records(rows)["transition"]["action"]
+        )
+    )
+
+
+def test_a_ratio_of_zero_is_plain_learning_bit_by_bit(plain: RunDir, tmp_path: Path) -> None:
+    none_used = train(tmp_path, *IMAGINE, *OPEN, "synthetic.share.pacing.ratio_max=0")
+    assert StoreReader(none_used.synthetic).num_transitions > 30, "it did imagine beside"
+    assert same_learning(plain, none_used)
+
+
+def test_imagined_data_change_what_is_learnt(plain: RunDir, imagined: RunDir) -> None:
+    assert not same_learning(plain, imagined)
+    used = [r["selection/used"] for r in read_metrics(imagined.metrics_path) if "selection/used" in r]
+    assert used[-1] > 50
+    ratios = [r["selection/ratio"] for r in read_metrics(imagined.metrics_path) if "selection/ratio" in r]
+    assert 0.0 < max(ratios) <= 0.30
+
+
+def test_every_imagined_transition_says_where_it_comes_from(imagined: RunDir) -> None:
+    reader = StoreReader(imagined.synthetic)
+    demo, real = StoreReader(imagined.demo), StoreReader(imagined.real)
+    for record in reader.records(reader.valid_starts):
+        transition, told = record["transition"], provenance_of(record)
+        assert transition["source"] == Source.SYNTHETIC and transition["label"] != Label.UNKNOWN
+        assert told.source_origin in (0, 1) and told.admission == 1 and told.world_model_version == 0
+        source = (demo if told.source_origin == 0 else real).episode(told.source_episode)
+        if record["observation"]["step"] == 0:
+            np.testing.assert_allclose(
+                record["observation"]["proprio"], source.proprio[told.source_step], atol=5e-3
+            )
+    assert SYNTHETIC not in {info.outcome.reason.value for info in real.episodes()}
+
+
+def test_real_and_imagined_data_stay_apart(imagined: RunDir) -> None:
+    for store in (imagined.real, imagined.demo):
+        reader = StoreReader(store)
+        sources = reader.records(reader.valid_starts)["transition"]["source"]
+        assert (sources != Source.SYNTHETIC).all()
+
+
+def test_selection_by_q_runs_and_fails_closed_without_successes(tmp_path: Path) -> None:
+    run = train(tmp_path, *IMAGINE, "synthetic.selection.min_clips=1000")
+    records = read_metrics(run.metrics_path)
+    assert all(r["selection/ratio"] == 0.0 for r in records if "selection/ratio" in r)
+    assert any("selection/residual" in r for r in records)
+
+
+def test_a_run_that_could_not_imagine_is_refused_before_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demos = tmp_path / "demos"
+    assert cli.main(["record", f"out={demos}", "robot.obs=state", "demos.episodes=1"]) == 0
+    arguments = ["train", f"runs_dir={tmp_path}", "name=run", *SMALL, *SHORT, *IMAGINE, f"demos.path={demos}"]
+    assert cli.main(arguments) == 2
+    assert "re-enacts" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_the_summary_counts_what_was_imagined(imagined: RunDir) -> None:
+    summary = json.loads((imagined.path / "summary.json").read_text())
+    assert summary["generated"] >= summary["admitted"] > 0 and summary["used"] > 0
+    assert 0.0 < summary["ratio_mean"] <= 0.30 + 1e-9
