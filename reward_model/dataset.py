@@ -1,4 +1,4 @@
-"""Frames of known outcome: what the classifier learns from, by whole episodes; from stored episodes to batches."""
+"""Frames of known outcome: what the classifier learns from, by whole episodes; from clips to batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reward_model.interface import RewardModelError
 from reward_model.labels import Labels
-from robot.types import Episode, Float32, Label
+from robot.types import Float32, Label
 
 
 class Origin(Enum):
@@ -63,14 +63,6 @@ def label_frames(outcome: Label, frames: int, hold_steps: int, margin: int = 0) 
     elif outcome is Label.FAILURE:
         label[: max(0, frames - hold_steps + 1)] = Label.FAILURE
     return label
-
-
-def clip_of_episode(
-    episode: Episode, outcome: Label, *, task: str, store: str, hold_steps: int, margin: int = 0
-) -> KnownClip:
-    """All frames of a stored episode, labelled by its outcome; `store` names where it lies."""
-    label = label_frames(outcome, len(episode.proprio), hold_steps, margin)
-    return KnownClip(episode.images, label, task, f"{store}/{episode.episode}")
 
 
 def hold_out(clips: Sequence[KnownClip], every: int) -> tuple[list[KnownClip], list[KnownClip]]:

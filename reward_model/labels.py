@@ -82,11 +82,12 @@ class LabelConfig:
 class Thresholds:
     """Success from `success` on, failure up to `failure`, unknown between; None: too little evidence to say it at all.
 
-    negatives, positives: episodes that the choice rests on.
+    They are for probabilities held over `hold_frames`. negatives, positives: episodes that the choice rests on.
     """
 
     success: float | None
     failure: float | None
+    hold_frames: int = 2
     negatives: int = 0
     positives: int = 0
 
@@ -131,7 +132,7 @@ def choose_thresholds(scores: Array, succeeded: NDArray[np.bool_], config: Label
     failure = (
         None if lower is None or lower < 0.0 else float(min(lower, np.nextafter(floor, np.float32(-1.0))))
     )
-    return Thresholds(success, failure, len(failures), len(successes))
+    return Thresholds(success, failure, config.hold_frames, len(failures), len(successes))
 
 
 def _allowed_errors(trials: int, limit: float, confidence: float) -> int | None:
@@ -154,12 +155,13 @@ class ClipLabels:
     hazard: Float32
 
 
-def label_clips(success_prob: Float32, thresholds: Thresholds, hold_frames: int) -> ClipLabels:
+def label_clips(success_prob: Float32, thresholds: Thresholds) -> ClipLabels:
     """Label clips by their probabilities (B, T), raw or calibrated, on the scale of the thresholds.
 
     Success: some held probability reaches `thresholds.success`. Failure: every frame is known and none is above
     `thresholds.failure`. Everything else is unknown, a clip shorter than the hold as well.
     """
+    hold_frames = thresholds.hold_frames
     held = held_probability(success_prob, hold_frames)
     batch, length = held.shape
     seen = held[:, hold_frames - 1 :]
@@ -188,3 +190,18 @@ def agreed(labels: Sequence[Labels]) -> Labels:
     stacked = np.stack(labels)
     common: Labels = np.where((stacked == stacked[0]).all(axis=0), stacked[0], Label.UNKNOWN).astype(np.int8)
     return common
+
+
+def stricter(choices: Sequence[Thresholds]) -> Thresholds:
+    """The thresholds that keep the bounds of all `choices`, for one hold; None where one of them has none."""
+    if len({choice.hold_frames for choice in choices}) != 1:
+        raise RewardModelError(f"stricter: expected thresholds for one hold_frames, got {list(choices)}")
+    success = [choice.success for choice in choices]
+    failure = [choice.failure for choice in choices]
+    return Thresholds(
+        success=None if None in success else max(s for s in success if s is not None),
+        failure=None if None in failure else min(f for f in failure if f is not None),
+        hold_frames=choices[0].hold_frames,
+        negatives=min(choice.negatives for choice in choices),
+        positives=min(choice.positives for choice in choices),
+    )

@@ -1,4 +1,4 @@
-"""Stored episodes as labelled clips for the reward model; where the replay store and the reward model meet."""
+"""Stored episodes of known outcome for the reward model; where the replay store and the reward model meet."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reward_model.dataset import KnownClip, clip_of_episode
+from reward_model.dataset import KnownClip, Origin, label_frames
+from reward_model.labels import Labels
 from rl.inspection import store_paths
 from rl.replay.errors import StoreError
-from rl.replay.journal import EndReason
+from rl.replay.journal import EndReason, EpisodeInfo
 from rl.replay.reader import StoreReader
 from robot.factory import TASKS, make_task
 from robot.types import Label
@@ -39,24 +40,42 @@ class RewardDataConfig:
             )
 
 
-def read_clips(config: RewardDataConfig) -> list[KnownClip]:
-    """One clip per episode of known outcome; raises StoreError where there is none."""
+@dataclass(frozen=True)
+class KnownEpisode:
+    """A stored episode whose outcome is known. name: of the episode, unique among stores. label: (T+1,)."""
+
+    reader: StoreReader
+    info: EpisodeInfo
+    name: str
+    label: Labels
+
+    @property
+    def task(self) -> str:
+        return self.reader.schema.task
+
+    def clip(self) -> KnownClip:
+        """All its frames."""
+        return KnownClip(self.reader.episode(self.info.episode).images, self.label, self.task, self.name)
+
+
+def read_episodes(config: RewardDataConfig) -> list[KnownEpisode]:
+    """The episodes of known outcome, corrected; raises StoreError where there is none."""
     if not config.paths:
         raise StoreError("data.paths: expected at least one store or run directory, got none")
-    clips = [
-        clip
+    episodes = [
+        episode
         for path in config.paths
         for store in store_paths(Path(path))
-        for clip in _of_store(store, config)
+        for episode in _of_store(store, config)
     ]
-    if not clips:
+    if not episodes:
         raise StoreError(
             f"data.paths={config.paths}: no episode with a known outcome; record some that succeed and some that fail"
         )
-    return correct(clips, [Path(name) for name in config.corrections])
+    return corrected(episodes, [Path(name) for name in config.corrections])
 
 
-def _of_store(path: Path, config: RewardDataConfig) -> list[KnownClip]:
+def _of_store(path: Path, config: RewardDataConfig) -> list[KnownEpisode]:
     reader = StoreReader(path)
     task = reader.schema.task
     if config.hold_steps is None and task not in TASKS:
@@ -64,18 +83,17 @@ def _of_store(path: Path, config: RewardDataConfig) -> list[KnownClip]:
             f"{path}: task {task} is not known here; say data.hold_steps=<steps that success held>"
         )
     hold = config.hold_steps or make_task(task).spec.hold_steps
-    name = "/".join(path.resolve().parts[-2:])
-    clips = []
-    for info in reader.episodes():
-        outcome = outcome_of(info.outcome.reason, config.timeout_is_failure)
-        if outcome is not Label.UNKNOWN:
-            episode = reader.episode(info.episode)
-            clips.append(
-                clip_of_episode(
-                    episode, outcome, task=task, store=name, hold_steps=hold, margin=config.margin
-                )
-            )
-    return clips
+    place = "/".join(path.resolve().parts[-2:])
+    return [
+        KnownEpisode(
+            reader,
+            info,
+            f"{place}/{info.episode}",
+            label_frames(outcome, info.rows, hold, config.margin),
+        )
+        for info in reader.episodes()
+        if (outcome := outcome_of(info.outcome.reason, config.timeout_is_failure)) is not Label.UNKNOWN
+    ]
 
 
 def outcome_of(reason: EndReason, timeout_is_failure: bool = True) -> Label:
@@ -91,21 +109,20 @@ def outcome_of(reason: EndReason, timeout_is_failure: bool = True) -> Label:
             return Label.UNKNOWN
 
 
-def correct(clips: Sequence[KnownClip], files: Sequence[Path]) -> list[KnownClip]:
-    """The clips with the labels that people gave to single frames: entries {episode, first, last, label}.
+def corrected(episodes: Sequence[KnownEpisode], files: Sequence[Path]) -> list[KnownEpisode]:
+    """The episodes with the labels that people gave to single frames: entries {source, episode, first, last, label}.
 
-    Raises StoreError for a file or a label that cannot be read.
+    Those of generated frames say nothing about the real ones. Raises StoreError for what cannot be read.
     """
-    known = {clip.episode: clip for clip in clips}
+    known = {episode.name: episode for episode in episodes}
     for file in files:
         try:
-            entries = json.loads(file.read_text())["clips"]
-            for entry in entries:
-                label, clip = Label[str(entry["label"]).upper()], known.get(entry["episode"])
-                if clip is not None:
-                    labels = clip.label.copy()
-                    labels[int(entry["first"]) : int(entry["last"]) + 1] = label
-                    known[clip.episode] = replace(clip, label=labels)
+            for entry in json.loads(file.read_text())["clips"]:
+                given, episode = Label[str(entry["label"]).upper()], known.get(entry["episode"])
+                if episode is not None and entry["source"] == Origin.REAL.value:
+                    label = episode.label.copy()
+                    label[int(entry["first"]) : int(entry["last"]) + 1] = given
+                    known[episode.name] = replace(episode, label=label)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{file}: cannot be read ({error!r}); expected a false_positives.json with labels success, failure "

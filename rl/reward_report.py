@@ -1,0 +1,112 @@
+"""What an evaluation of a reward model leaves: a table, rows as JSON, and false positives as clips to relabel."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from reward_model.evaluate import Report, ScoredClip, trials_of
+from reward_model.labels import Thresholds
+from rl.pictures import save_film
+from robot.types import Label
+
+LEAD_IN = 10  # frames of a saved clip before the one in question
+
+
+def rows(reports: Sequence[Report], thresholds: Thresholds) -> list[dict[str, Any]]:
+    """One JSON-able row per report; None is unknown."""
+    return [
+        {
+            name: _plain(value)
+            for name, value in (
+                asdict(entry)
+                | {"origin": None, "source": entry.origin.value, "threshold": thresholds.success}
+            ).items()
+            if name != "origin"
+        }
+        for entry in reports
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 5) if math.isfinite(value) else None
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return _plain(value.tolist()) if hasattr(value, "tolist") else value
+
+
+def save_rows(path: Path, version: int, thresholds: Thresholds, reports: Sequence[Report]) -> None:
+    """Write the report, beside and renamed."""
+    content = {
+        "reward_model_version": version,
+        "thresholds": asdict(thresholds),
+        "rows": rows(reports, thresholds),
+    }
+    _write_json(path, content)
+
+
+def save_false_positives(folder: Path, scored: Sequence[ScoredClip], thresholds: Thresholds) -> int:
+    """A film of each false success and false_positives.json, in which a person may change `label`; returns how many.
+
+    Entries name the frames of the episode; generated clips have a film only, their frames lie in no store.
+    """
+    if thresholds.success is None:
+        return 0
+    entries = []
+    wrong = [t for t in trials_of(scored) if not t.succeeded and t.score >= thresholds.success]
+    for index, trial in enumerate(wrong):
+        clip, last = trial.scored.clip, trial.end
+        first = last - trial.scored.hold_frames + 1
+        film = f"{index:03d}_{clip.origin.value}_{clip.episode.replace('/', '_')}.mp4"
+        part = slice(max(0, first - LEAD_IN), last + 1)
+        save_film(folder / film, {view: frames[part] for view, frames in clip.images.items()})
+        entries.append(
+            {
+                "film": film,
+                "source": clip.origin.value,
+                "episode": clip.episode,
+                "first": first,
+                "last": last,
+                "score": round(trial.score, 5),
+                "label": Label.FAILURE.name.lower(),
+            }
+        )
+    _write_json(folder / "false_positives.json", {"clips": entries})
+    return len(wrong)
+
+
+def table(reports: Sequence[Report], thresholds: Thresholds) -> Table:
+    """One line per task and origin; brackets hold 95% intervals."""
+    shown = Table(title=f"threshold of success {thresholds.success}, of failure {thresholds.failure}")
+    for name in ("task", "source", "episodes", "AUC", "precision", "recall", "false positives", "unknown"):
+        shown.add_column(name, justify="left" if name in ("task", "source") else "right")
+    for entry in reports:
+        shown.add_row(
+            entry.task,
+            entry.origin.value,
+            str(entry.episodes),
+            _between(entry.auc, entry.auc_interval),
+            _between(entry.precision, entry.precision_interval),
+            _between(entry.recall, entry.recall_interval),
+            f"{entry.false_positive_rate:.3f} (< {entry.fpr_upper95:.3f})",
+            f"{entry.unknown:.3f}",
+        )
+    return shown
+
+
+def _between(value: float, interval: tuple[float, float]) -> str:
+    return f"{value:.3f} ({interval[0]:.3f}-{interval[1]:.3f})"
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(content, indent=2) + "\n")
+    beside.replace(path)
