@@ -17,6 +17,7 @@ COMMANDS = {
     "bench": "tasks x arms x seeds, with a table and learning curves",
     "show": "an episode as text, contact sheet and film",
     "import-dataset": "a LeRobot dataset becomes a replay store",
+    "export-dataset": "a replay store becomes a LeRobot dataset",
     "check": "is this machine ready: rendering, versions, speed",
 }
 MODULES = {"check": "robot.check"}

@@ -25,7 +25,7 @@ import configs
 from rl.agent.sac import SACConfig
 from rl.agent.spec import GripperControl
 from rl.overrides import explain, in_grammar
-from rl.replay.lerobot.config import ImportConfig
+from rl.replay.lerobot.config import ExportConfig, ImportConfig
 from rl.synthetic import SyntheticConfig
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
@@ -254,6 +254,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "show": ShowConfig,
     "bench": BenchConfig,
     "import-dataset": ImportConfig,
+    "export-dataset": ExportConfig,
 }
 
 

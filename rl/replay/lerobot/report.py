@@ -1,4 +1,4 @@
-"""What an import did, and how it is written beside the rows: import.json and extra.parquet of a store."""
+"""What an import did, and how it is written beside the rows, as import.json of the store."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from rl.replay.lerobot.errors import DatasetError
 from rl.replay.lerobot.mapping import Crop, View
 
 REPORT = "import.json"
-EXTRA = "extra.parquet"
-ROW = "row"  # column of EXTRA: the store's row
 _SHOWN = 20
 
 
