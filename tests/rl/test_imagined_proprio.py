@@ -1,0 +1,87 @@
+"""Imagined readings: they follow the arm over a clip's length and cannot be told from real ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from rl.imagination.proprio import ProprioConfig, ProprioModel
+from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env
+from robot.sim.expert import ExpertNoise
+from robot.tasks import PROPRIO_NAMES
+from robot.types import Float32
+
+Steps = tuple[Float32, Float32, Float32]
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[Steps]:
+    """(proprio, action, next proprio) of noisy demonstrations, without what only the simulator knows."""
+    env = make_robot_env(RobotConfig(task="press", obs=ObsKind.STATE), seed=0)
+    expert, kept = make_expert(env, np.random.default_rng(0), ExpertNoise(0.4)), len(PROPRIO_NAMES)
+    recorded = []
+    for seed in range(24):
+        values, _ = env.reset(seed=seed)
+        expert.reset()
+        rows, over = [], False
+        while not over:
+            before = values["proprio"][:kept]
+            values, _, terminated, truncated, info = env.step(expert.act())
+            rows.append((before, info["action"], values["proprio"][:kept]))
+            over = terminated or truncated
+        recorded.append(tuple(np.stack(column) for column in zip(*rows, strict=True)))
+    env.close()
+    return recorded  # type: ignore[return-value]
+
+
+def joined(episodes: list[Steps]) -> Steps:
+    return tuple(np.concatenate(column) for column in zip(*episodes, strict=True))  # type: ignore[return-value]
+
+
+def test_a_clip_of_readings_stays_within_millimetres(episodes: list[Steps]) -> None:
+    model = ProprioModel(*joined(episodes[:20]), ProprioConfig(noise=False))
+    rng, errors, moved = np.random.default_rng(0), [], []
+    for proprio, action, following in episodes[20:]:
+        steps = min(8, len(action))
+        at = proprio[:1]
+        for t in range(steps):
+            at = model.step(at, action[t : t + 1], rng)
+        errors.append(np.linalg.norm(at[0, :3] - following[steps - 1, :3]))
+        moved.append(np.linalg.norm(proprio[0, :3] - following[steps - 1, :3]))
+    assert np.mean(errors) < 0.004 and np.mean(errors) < 0.15 * np.mean(moved)
+
+
+def test_readings_cannot_be_told_from_real_ones(episodes: list[Steps]) -> None:
+    proprio, action, following = joined(episodes[:20])
+    model, rng = ProprioModel(proprio, action, following, ProprioConfig()), np.random.default_rng(0)
+    imagined = model.step(proprio, action, rng)
+    order = rng.permutation(len(proprio))
+    half = len(order) // 2
+
+    def probe(readings: Float32) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        z = (readings - following.mean(0)) / (following.std(0) + 1e-9)
+        return np.concatenate((z, z**2), axis=1)
+
+    real, fake = probe(following), probe(imagined)
+    fit = LogisticRegression(max_iter=500).fit(
+        np.concatenate((real[order[:half]], fake[order[:half]])), np.repeat([0, 1], half)
+    )
+    held = np.concatenate((real[order[half:]], fake[order[half:]]))
+    auc = roc_auc_score(np.repeat([0, 1], len(order) - half), fit.predict_proba(held)[:, 1])
+    assert abs(auc - 0.5) < 0.15
+
+
+def test_the_gripper_command_is_what_was_commanded_last(episodes: list[Steps]) -> None:
+    command = PROPRIO_NAMES.index("gripper_command")
+    model = ProprioModel(*joined(episodes[:10]), ProprioConfig(), command_index=command)
+    proprio, action = episodes[0][0][:3].copy(), episodes[0][1][:3].copy()
+    proprio[:, command], action[:, 6] = [1.0, 1.0, -1.0], [-0.9, 0.1, 0.2]
+    assert model.step(proprio, action, np.random.default_rng(0))[:, command].tolist() == [-1.0, 1.0, -1.0]
+
+
+def test_too_few_transitions_are_refused(episodes: list[Steps]) -> None:
+    proprio, action, following = episodes[0]
+    with pytest.raises(ValueError, match="at least"):
+        ProprioModel(proprio[:5], action[:5], following[:5], ProprioConfig())
