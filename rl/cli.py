@@ -18,13 +18,14 @@ COMMANDS = {
     "show": "an episode as text, contact sheet and film",
     "import-dataset": "a LeRobot dataset becomes a replay store",
     "export-dataset": "a replay store becomes a LeRobot dataset",
+    "finetune-world-model": "train the world model on a run, a store or a LeRobot dataset, and publish it",
     "check": "is this machine ready: rendering, versions, speed",
 }
 MODULES = {"check": "robot.check"}
 
 
 def usage() -> str:
-    lines = [f"  {name:<15} {text}" for name, text in COMMANDS.items()]
+    lines = [f"  {name:<21} {text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
             "usage: groundhog <command> [key=value ...]      groundhog <command> --help lists the keys",

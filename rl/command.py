@@ -25,6 +25,7 @@ from rl.replay.errors import StoreError
 from rl.runtime.weights import WeightsError
 from robot.interfaces import DeviceError, RobotFault
 from robot.types import BadDataError
+from worldmodel.interface import WorldModelError
 
 EXPECTED = (  # their messages name the place and the remedy
     ConfigError,
@@ -36,6 +37,7 @@ EXPECTED = (  # their messages name the place and the remedy
     DeviceError,
     RobotFault,
     BadDataError,
+    WorldModelError,
 )
 FOREIGN = (  # from torn files and a full disk, whose messages name less
     ValueError,

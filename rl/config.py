@@ -30,6 +30,7 @@ from rl.synthetic import SyntheticConfig
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import ActorWaits, PacingConfig
+from rl.world_model_config import FinetuneWorldModelConfig
 from robot.factory import ClockKind, ObsKind, RobotConfig, RobotKind
 
 CONFIG_DIR = Path(configs.__file__).parent
@@ -254,6 +255,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "show": ShowConfig,
     "bench": BenchConfig,
     "import-dataset": ImportConfig,
+    "finetune-world-model": FinetuneWorldModelConfig,
     "export-dataset": ExportConfig,
 }
 

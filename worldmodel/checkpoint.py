@@ -51,6 +51,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         "views": list(spec.views.items()),  # a list: their order is that of the network's channels
         "action_offset": spec.action.offset.tolist(),
         "action_scale": spec.action.scale.tolist(),
+        "action_meaning": spec.action.meaning,
         "context_frames": spec.context_frames,
         "max_horizon": spec.max_horizon,
         "config": checkpoint.config,
@@ -82,7 +83,9 @@ def read(path: Path) -> Checkpoint:
                 f"{path}: expected format {FORMAT}, got {meta['format']}; read it with the version that wrote it"
             )
         action = ActionNormalisation(
-            np.asarray(meta["action_offset"], np.float32), np.asarray(meta["action_scale"], np.float32)
+            np.asarray(meta["action_offset"], np.float32),
+            np.asarray(meta["action_scale"], np.float32),
+            str(meta["action_meaning"]),
         )
         views = {str(view): (int(size[0]), int(size[1])) for view, size in meta["views"]}
         spec = WorldModelSpec(views, action, int(meta["context_frames"]), int(meta["max_horizon"]))
@@ -113,6 +116,7 @@ def check_same(path: Path, stored: WorldModelSpec, wanted: WorldModelSpec) -> No
         ("context_frames", wanted.context_frames, stored.context_frames),
         ("action normalisation offset", mine.offset.tolist(), theirs.offset.tolist()),
         ("action normalisation scale", mine.scale.tolist(), theirs.scale.tolist()),
+        ("action normalisation meaning", mine.meaning, theirs.meaning),
     ]
     for name, expected, got in pairs:
         if expected != got:

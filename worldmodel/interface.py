@@ -23,10 +23,12 @@ class ActionNormalisation:
 
     Simulated and real arms store actions in [-1, 1], so offset 0 and scale 1 are the default; a data set in metres
     and radians has its own. It belongs to the checkpoint: actions of another normalisation are refused.
+    meaning: what a stored action of 1 is in the world (frame, scale, rate), as text that is only compared.
     """
 
     offset: Float32
     scale: Float32
+    meaning: str = ""
 
     def __post_init__(self) -> None:
         if self.offset.shape != self.scale.shape or self.offset.ndim != 1:
@@ -38,8 +40,8 @@ class ActionNormalisation:
             raise WorldModelError("action normalisation: expected finite offsets and finite scales > 0")
 
     @classmethod
-    def identity(cls, action_dim: int) -> ActionNormalisation:
-        return cls(np.zeros(action_dim, np.float32), np.ones(action_dim, np.float32))
+    def identity(cls, action_dim: int, meaning: str = "") -> ActionNormalisation:
+        return cls(np.zeros(action_dim, np.float32), np.ones(action_dim, np.float32), meaning)
 
     def apply(self, action: Float32) -> Float32:
         """(..., A) stored actions to (..., A) network inputs."""

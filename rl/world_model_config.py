@@ -1,0 +1,51 @@
+"""What `groundhog finetune-world-model` needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rl.replay.lerobot.mapping import MappingConfig
+from rl.replay.sampler import Holdout
+from worldmodel.adapt import ChampionConfig
+from worldmodel.factory import WorldModelConfig
+
+
+@dataclass(frozen=True)
+class FinetuneWorldModelConfig:
+    """Everything that `groundhog finetune-world-model` needs.
+
+    data: a run directory, a replay store, or a LeRobot dataset, which is imported first (mapping=...).
+    start: a published version to start from; its own settings hold and `model` is ignored. cpu_minutes: processor
+    time of one thread; steps: optimiser steps; one of the two, the other stays null. resume: continue in `out`.
+    """
+
+    data: str = "???"
+    out: str | None = None  # default <data>/world_model, beside a LeRobot dataset <data>_world_model
+    start: str | None = None
+    resume: bool = False
+    cpu_minutes: float | None = 10.0
+    steps: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    views: list[str] = field(default_factory=list)
+    holdout: Holdout = field(default_factory=Holdout)
+    clips: int = 64  # held-out clips that judge
+    horizon: int = 12  # steps that they imagine
+    round_steps: int = 100  # updates between two checkpoints
+    model: WorldModelConfig = field(default_factory=WorldModelConfig)
+    champion: ChampionConfig = field(default_factory=ChampionConfig)
+    mapping: MappingConfig = field(default_factory=MappingConfig)
+
+    def __post_init__(self) -> None:
+        if (self.cpu_minutes is None) == (self.steps is None):
+            raise ValueError(
+                "finetune: expected one of cpu_minutes and steps, write steps=<n> cpu_minutes=null or the reverse"
+            )
+        if (self.cpu_minutes or 1.0) <= 0 or (1 if self.steps is None else self.steps) < 1:
+            raise ValueError("finetune: expected cpu_minutes > 0 and steps >= 1")
+        if min(self.clips, self.horizon, self.round_steps) < 1:
+            raise ValueError("finetune: expected clips, horizon and round_steps >= 1")
+        if self.horizon > self.model.max_horizon:
+            raise ValueError(
+                f"horizon: expected at most model.max_horizon={self.model.max_horizon}, got {self.horizon}"
+            )
