@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from robot.types import Array
 from worldmodel.lpips import Lpips
 
 Frames = NDArray[np.uint8]  # (..., H, W, 3) RGB
-CHUNK = 256  # frames whose SSIM maps are in memory at once
+CHUNK = 32  # frames whose SSIM maps are in memory at once
 # Frames that are equal to the last bit still carry the error of rounding to uint8, a variance of 1/12 level^2.
 # So their PSNR is 58.9 dB and not infinite, which no mean would survive.
 ROUNDING_MSE = 1.0 / 12.0 / 255.0**2
@@ -142,9 +141,18 @@ def _window(convention: Convention) -> Tensor:
     match convention:
         case Convention.RGB:
             weights = torch.exp(-0.5 * (torch.arange(-5, 6, dtype=torch.float64) / 1.5) ** 2)
-            return weights / weights.sum()
+            return (weights / weights.sum()).float()
         case Convention.IRASIM:
-            return torch.full((7,), 1.0 / 7.0, dtype=torch.float64)
+            return torch.full((7,), 1.0 / 7.0)
+
+
+def _slide(window: Tensor, size: int) -> Tensor:
+    """The matrix (size - w + 1, size) that applies the window wherever it fits along one axis."""
+    places = size - len(window) + 1
+    matrix = torch.zeros(places, size)
+    for offset, weight in enumerate(window):
+        matrix.diagonal(offset)[:places] = weight
+    return matrix
 
 
 def _ssim(first: Tensor, second: Tensor, window: Tensor, *, sample: bool) -> Tensor:
@@ -152,19 +160,22 @@ def _ssim(first: Tensor, second: Tensor, window: Tensor, *, sample: bool) -> Ten
 
     SSIM = (2 mx my + C1) (2 cov + C2) / ((mx^2 + my^2 + C1) (vx + vy + C2)), C1 = .01^2, C2 = .03^2.
     """
-    x, y = (frames.movedim(-1, 1).double() / 255.0 for frames in (first, second))
+    # Around 0, where variances lose least to rounding: they do not care about an offset.
+    x, y = (frames.movedim(-1, 1).float() / 255.0 - 0.5 for frames in (first, second))
+    down, across = _slide(window, x.shape[-2]), _slide(window, x.shape[-1]).T
 
     def mean(values: Tensor) -> Tensor:
-        flat = values.flatten(0, 1)[:, None]
-        flat = F.conv2d(F.conv2d(flat, window.reshape(1, 1, -1, 1)), window.reshape(1, 1, 1, -1))
-        return flat.reshape(*values.shape[:2], *flat.shape[-2:])
+        return down @ values @ across
 
-    mx, my = mean(x), mean(y)
-    count = len(window) ** 2
-    unbiased = count / (count - 1) if sample else 1.0
-    vx, vy, cov = (
-        unbiased * (mean(a * b) - c * d) for a, b, c, d in ((x, x, mx, mx), (y, y, my, my), (x, y, mx, my))
-    )
-    c1, c2 = 0.01**2, 0.03**2
-    similarity = (2 * mx * my + c1) * (2 * cov + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
-    return similarity.mean(dim=(1, 2, 3))
+    with torch.autocast("cpu", enabled=False):
+        mx, my = mean(x), mean(y)
+        count = len(window) ** 2
+        unbiased = count / (count - 1) if sample else 1.0
+        vx, vy, cov = (
+            unbiased * (mean(a * b) - c * d)
+            for a, b, c, d in ((x, x, mx, mx), (y, y, my, my), (x, y, mx, my))
+        )
+        mx, my = mx + 0.5, my + 0.5
+        c1, c2 = 0.01**2, 0.03**2
+        similarity = (2 * mx * my + c1) * (2 * cov + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
+        return similarity.double().mean(dim=(1, 2, 3))
