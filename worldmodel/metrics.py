@@ -36,8 +36,9 @@ class Convention(Enum):
 def psnr(predicted: Frames, actual: Frames, convention: Convention = Convention.RGB) -> Array:
     """10 log10(1 / MSE) in dB of each frame, values in [0, 1]: (..., H, W, 3) twice to (...)."""
     first, second = _prepare(predicted, actual, convention)
-    mse = np.square(first.astype(np.float32) - second.astype(np.float32)).mean(axis=(-3, -2, -1)) / 255.0**2
-    decibel: Array = -10.0 * np.log10(np.maximum(mse.astype(np.float64), ROUNDING_MSE))
+    error = np.square(first.astype(np.int32) - second)  # in whole levels, so that no sum is rounded
+    mse = error.mean(axis=(-3, -2, -1), dtype=np.float64) / 255.0**2
+    decibel: Array = -10.0 * np.log10(np.maximum(mse, ROUNDING_MSE))
     return decibel
 
 
