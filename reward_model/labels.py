@@ -175,7 +175,8 @@ def label_clips(success_prob: Float32, thresholds: Thresholds) -> ClipLabels:
         reached = known & (seen >= thresholds.success)
         succeeded = reached.any(axis=1)
         label[succeeded] = Label.SUCCESS
-        step[succeeded] = reached.argmax(axis=1)[succeeded] + hold_frames - 1
+        not_yet = (np.cumsum(reached, axis=1) == 0).sum(axis=1)
+        step[succeeded] = not_yet[succeeded] + hold_frames - 1
     score = np.where(np.isfinite(score), score, np.nan).astype(np.float32)
     return ClipLabels(label, step, score, success_hazard(held))
 
