@@ -10,6 +10,8 @@ import torch
 
 from worldmodel import checkpoint
 from worldmodel.baselines import CopyLastFrame, TrainMean
+from worldmodel.cosmos import persistence, release
+from worldmodel.cosmos.model import CosmosConfig
 from worldmodel.edm import EdmConfig, EdmModel
 from worldmodel.interface import WorldModel, WorldModelError, WorldModelSpec
 from worldmodel.warp_model import FlowWarpConfig, FlowWarpModel
@@ -20,6 +22,7 @@ class ModelKind(Enum):
 
     FLOW_WARP = "flow_warp"
     EDM = "edm"
+    COSMOS = "cosmos"
     COPY_LAST = "copy_last"
     TRAIN_MEAN = "train_mean"
 
@@ -33,6 +36,7 @@ class WorldModelConfig:
     max_horizon: int = 24
     flow_warp: FlowWarpConfig = field(default_factory=FlowWarpConfig)
     edm: EdmConfig = field(default_factory=EdmConfig)
+    cosmos: CosmosConfig = field(default_factory=CosmosConfig)
 
     def __post_init__(self) -> None:
         if self.context_frames < 1 or self.max_horizon < 1:
@@ -45,12 +49,14 @@ class WorldModelConfig:
 def make_world_model(
     config: WorldModelConfig, spec: WorldModelSpec, *, device: torch.device, seed: int = 0
 ) -> WorldModel:
-    """An untrained model, version 0."""
+    """A model that has not seen a clip yet, version 0; COSMOS starts from the vendor's release, which it downloads."""
     match config.kind:
         case ModelKind.FLOW_WARP:
             return FlowWarpModel(spec, config.flow_warp, device, seed)
         case ModelKind.EDM:
             return EdmModel(spec, config.edm, device, seed)
+        case ModelKind.COSMOS:
+            return release.start(spec, config.cosmos, device, seed)
         case ModelKind.COPY_LAST:
             return CopyLastFrame(spec)
         case ModelKind.TRAIN_MEAN:
@@ -76,6 +82,8 @@ def load_world_model(path: Path, *, device: torch.device, spec: WorldModelSpec |
             return FlowWarpModel.restore(stored, path, device)
         case ModelKind.EDM:
             return EdmModel.restore(stored, path, device)
+        case ModelKind.COSMOS:
+            return persistence.restore(stored, path, device)
         case ModelKind.COPY_LAST:
             return CopyLastFrame.restore(stored)
         case ModelKind.TRAIN_MEAN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robot.types import Clip
-from worldmodel.cosmos.adaptation import Adapt, Precision, prepare
+from worldmodel.cosmos.adaptation import Adapt, Precision, learn_actions_anew, prepare
 from worldmodel.cosmos.checkpoint import translate
 from worldmodel.cosmos.model import CosmosConfig, CosmosWorldModel
+from worldmodel.cosmos.release import Files
 from worldmodel.cosmos.text import project_text
 from worldmodel.interface import ActionNormalisation, WorldModelSpec
 
@@ -84,7 +86,8 @@ def tiny_autoencoder(seed: int = 2) -> Any:
 
 def tiny_config(**changes: Any) -> CosmosConfig:
     settings: dict[str, Any] = {
-        "size": (16, 32),
+        "height": 16,
+        "width": 32,
         "adapt": Adapt.FULL,
         "lora_rank": 2,
         "batch": 2,
@@ -108,6 +111,24 @@ def tiny_model(config: CosmosConfig | None = None) -> CosmosWorldModel:
     prepare(network, config.adapt, config.lora_rank, config.precision, torch.Generator().manual_seed(3))
     text = project_text(text_embedding(), official.text_projection)
     return CosmosWorldModel(tiny_spec(), config, network, tiny_autoencoder(), text, CPU)
+
+
+def model_of(spec: WorldModelSpec) -> CosmosWorldModel:
+    """A model of any spec, with an action embedding that is learned anew."""
+    official = translate(official_checkpoint(), "tiny")
+    network, config, generator = official.transformer(), tiny_config(), torch.Generator().manual_seed(3)
+    learn_actions_anew(network, spec.action_dim, generator)
+    prepare(network, config.adapt, config.lora_rank, config.precision, generator)
+    text = project_text(text_embedding(), official.text_projection)
+    return CosmosWorldModel(spec, config, network, tiny_autoencoder(), text, CPU)
+
+
+def release(directory: Path) -> Files:
+    """The vendor's files, tiny, as they would lie in the cache."""
+    torch.save(official_checkpoint(), directory / "transformer.pt")
+    torch.save(text_embedding().bfloat16(), directory / "text.pt")
+    tiny_autoencoder().save_pretrained(directory / "vae")
+    return Files(directory / "transformer.pt", directory / "text.pt", directory / "vae")
 
 
 def frames(rng: np.random.Generator, batch: int, length: int) -> dict[str, NDArray[np.uint8]]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from cosmos_cases import HEAD_DIM, HEADS, LAYERS, WIDTH, official_checkpoint, text_embedding
 from torch import Tensor
 
+from tests.worldmodel.cosmos_cases import HEAD_DIM, HEADS, LAYERS, WIDTH, official_checkpoint, text_embedding
 from worldmodel.cosmos.checkpoint import read_official, read_tensor, translate
 from worldmodel.cosmos.text import project_text
 from worldmodel.interface import WorldModelError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -42,7 +42,7 @@ class ActionConfig:
     frame: DeltaFrame = DeltaFrame.BASE
     position_scale: float = 0.0
     rotation_scale: float = 0.0
-    gripper_from_tool: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 1.0)
+    gripper_from_tool: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 1.0])
     initially_closed: float = 0.0
 
     def __post_init__(self) -> None:
@@ -58,9 +58,10 @@ class ActionConfig:
                 "actions: expected position_scale [m] and rotation_scale [rad] > 0, the task's action scale, got "
                 f"{self.position_scale} and {self.rotation_scale}"
             )
-        if not math.isclose(math.hypot(*self.gripper_from_tool), 1.0, abs_tol=1e-3):
+        quaternion = self.gripper_from_tool
+        if len(quaternion) != 4 or not math.isclose(math.hypot(*quaternion), 1.0, abs_tol=1e-3):
             raise WorldModelError(
-                f"actions.gripper_from_tool: expected a unit quaternion xyzw, got {self.gripper_from_tool}"
+                f"actions.gripper_from_tool: expected a unit quaternion xyzw, got {quaternion}"
             )
         if not 0 <= self.initially_closed <= 1:
             raise WorldModelError(f"actions.initially_closed: expected 0..1, got {self.initially_closed}")

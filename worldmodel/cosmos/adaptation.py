@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from worldmodel.cosmos.transformer import ActionTransformer
+from worldmodel.cosmos.transformer import ActionTimeEmbedding, ActionTransformer
 
 # The projections that the vendor's own LoRA recipe adapts.
 LORA_LAYERS = r".*transformer_blocks\.\d+\.(attn[12]\.to_([qkv]|out\.0)|ff\.net\.(0\.proj|2))"
@@ -63,10 +64,15 @@ def trained(network: nn.Module) -> Iterator[tuple[str, Tensor]]:
     return ((name, weight) for name, weight in network.named_parameters() if weight.requires_grad)
 
 
-def learn_actions_anew(network: ActionTransformer, generator: torch.Generator) -> None:
-    """Forget the released action embedding: until they are learned, actions change nothing."""
-    for mlp in network.action_mlps():
+def learn_actions_anew(network: ActionTransformer, action_dim: int, generator: torch.Generator) -> None:
+    """Replace the action embedding by one for `action_dim` numbers; until it has learned, actions change nothing."""
+    network.config = replace(network.config, action_dim=action_dim)
+    with torch.device("meta"):  # without values, which come next
+        embedding = ActionTimeEmbedding(network.time_embedding.embedding, network.config)
+    for mlp in (embedding.to_time, embedding.to_adaln):
+        mlp.to_empty(device="cpu")
         mlp.start_afresh(generator)
+    network.backbone.time_embed = embedding
 
 
 def _add_lora(network: ActionTransformer, rank: int, generator: torch.Generator) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robot.types import Clip, Float32
+from worldmodel import checkpoint
+from worldmodel.clips import check_finite, require_clips, split
 from worldmodel.cosmos import views
 from worldmodel.cosmos.actions import ActionConfig, ActionConvention, network_actions
 from worldmodel.cosmos.adaptation import Adapt, Precision, autocast, trained
 from worldmodel.cosmos.flow import Velocity, flow_loss, given_mask, noise_levels, sample
+from worldmodel.cosmos.persistence import to_checkpoint
 from worldmodel.cosmos.transformer import CHUNK, FRAMES_PER_LATENT, PATCH, ActionTransformer
 from worldmodel.interface import ClipSource, Context, Imagined, WorldModelError, WorldModelSpec, check_rollout
 
@@ -28,14 +30,15 @@ LATENT_FRAMES = 1 + CHUNK // FRAMES_PER_LATENT
 class CosmosConfig:
     """How the model is adapted and sampled; the defaults are the vendor's recipe for its action-conditioned model.
 
-    size: (height, width) in pixels at which every view is imagined, multiples of 16; the released model knows 256x320.
+    height, width: pixels at which every view is imagined, multiples of 16; the released model knows 256 x 320.
     num_denoising_steps: 35 as the vendor samples, fewer are faster. shift: of the noise schedule towards noise.
     num_samples: futures drawn for each rollout, at least 2; the first is returned, their disagreement is the risk.
     rollout_batch: futures that are imagined at once, bounded by memory.
     learning_rate: of transformer weights; action_learning_rate: of the action embedding.
     """
 
-    size: tuple[int, int] = (256, 320)
+    height: int = 256
+    width: int = 320
     adapt: Adapt = Adapt.LORA
     lora_rank: int = 32
     batch: int = 8
@@ -53,7 +56,7 @@ class CosmosConfig:
     def __post_init__(self) -> None:
         multiple = views.LATENT_PIXEL * PATCH
         if any(side < multiple or side % multiple for side in self.size):
-            raise WorldModelError(f"size: expected multiples of {multiple} pixels, got {self.size}")
+            raise WorldModelError(f"height, width: expected multiples of {multiple} pixels, got {self.size}")
         if not 4 <= self.num_denoising_steps <= 35:
             raise WorldModelError(f"num_denoising_steps: expected 4..35, got {self.num_denoising_steps}")
         if self.num_samples < 2:
@@ -68,14 +71,21 @@ class CosmosConfig:
                 f"weight_decay >= 0, got {counts}, {rates} and {self.weight_decay}"
             )
 
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.height, self.width
+
 
 class CosmosWorldModel:
     """Cosmos-Predict2.5 as a `WorldModel`; only the newest context frame conditions it.
+
+    The twelve frames of a chunk are imagined together, so within a chunk later actions touch earlier frames.
 
     network: prepared for `config.adapt`. autoencoder: diffusers' AutoencoderKLWan. text: (1, L, D), projected.
     Two seeds of `rollout` give two futures, and one seed always the same one.
     """
 
+    KIND = "cosmos"
     stochastic = True
 
     def __init__(
@@ -109,25 +119,23 @@ class CosmosWorldModel:
         self.autoencoder = autoencoder.requires_grad_(False).eval()
         self.text = text.to(device, torch.float32)
         self.optimizer = self._optimizer()
+        self.updates = 0  # optimiser steps so far
 
     def adapt(self, clips: ClipSource, steps: int, rng: np.random.Generator) -> dict[str, float]:
         """`steps` optimiser steps; returns the mean loss and gradient norm. Raises WorldModelError if not finite."""
-        if steps < 1:
-            raise WorldModelError(f"adapt: expected >= 1 steps, got {steps}")
+        require_clips(clips)
         self.network.train()
         losses, norms = [], []
         for _ in range(steps):
             clip = clips.sample(self.config.batch, CHUNK, rng, history=self.spec.context_frames - 1)
             loss = self._loss(clip, rng)
-            if not math.isfinite(loss.item()):
-                raise WorldModelError(
-                    "adapt: the loss is not finite; lower model.learning_rate or check the frames"
-                )
+            check_finite(loss, self.updates)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             weights = [weight for _, weight in trained(self.network)]
             norms.append(float(torch.nn.utils.clip_grad_norm_(weights, self.config.max_gradient_norm)))
             self.optimizer.step()
+            self.updates += 1
             losses.append(loss.item())
         return {
             "world_model/loss": float(np.mean(losses)),
@@ -159,28 +167,24 @@ class CosmosWorldModel:
         return Imagined(images, _disagreement(futures), self.version)
 
     def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
-        """Write weights, autoencoder, text, optimiser and settings into one safetensors file, beside and renamed."""
-        from worldmodel.cosmos.persistence import save
-
-        save(self, path, scores or {})
+        """Write weights, autoencoder, text and optimiser into one file."""
+        checkpoint.write(path, to_checkpoint(self, scores or {}))
 
     def _loss(self, clip: Clip, rng: np.random.Generator) -> Tensor:
-        video = views.to_video(
-            {view: clip.images[view][:, clip.history :] for view in self.spec.views},
-            list(self.spec.views),
-            self.config.size,
-            self.device,
-        )
+        context, future = split(clip, self.spec)
+        frames = {
+            v: np.concatenate((context.images[v][:, -1:], future.images[v]), axis=1) for v in self.spec.views
+        }
+        video = views.to_video(frames, list(self.spec.views), self.config.size, self.device)
         with torch.no_grad():
             latents = views.encode(self.autoencoder, video)
         actions = self._tensor(self._network_actions(clip.action)[:, clip.history :])
         # A latent frame counts if its first step is real; later steps of it may rest on the episode's last frame.
-        valid = clip.valid[:, clip.history :: FRAMES_PER_LATENT].astype(np.float32)
+        valid = future.valid[:, ::FRAMES_PER_LATENT].astype(np.float32)
         weight = np.concatenate((np.ones((len(valid), 1), np.float32), valid), axis=1)
-        level = noise_levels(
-            self._tensor(rng.standard_normal(len(valid), dtype=np.float32)), self.config.shift
-        )
+        normal = self._tensor(rng.standard_normal(len(valid), dtype=np.float32))
         noise = self._tensor(rng.standard_normal(tuple(latents.shape), dtype=np.float32))
+        level = noise_levels(normal, self.config.shift)
         return flow_loss(self._velocity(actions, latents), latents, noise, level, self._tensor(weight))
 
     @torch.no_grad()

@@ -19,6 +19,17 @@ PATCH = 2  # latent pixels per token, in height and in width
 ROPE_SCALE = (1.0, 3.0, 3.0)
 
 
+def need_extra() -> None:
+    """Raise WorldModelError where diffusers or peft is not installed."""
+    try:
+        import diffusers  # noqa: F401
+        import peft  # noqa: F401
+    except ImportError as error:
+        raise WorldModelError(
+            f"the Cosmos world model needs {error.name}; install it with: pip install 'groundhog[diffusion]'"
+        ) from error
+
+
 @dataclass(frozen=True)
 class TransformerConfig:
     """Shape of the network; the defaults are those of the released Cosmos-Predict2.5-2B robot/action-cond.
