@@ -154,7 +154,7 @@ class SuccessClassifier:
         """(B, T) success probabilities; NaN where a view is blank or the output is not finite."""
         batch, length = check_images(self.views, images)
         wanted = {view: images[view] for view in self.views}
-        flat = {view: frames.reshape(batch * length, *frames.shape[2:]) for view, frames in wanted.items()}
+        flat = {view: frames.reshape(batch * length, *self.views[view], 3) for view, frames in wanted.items()}
         prob = np.empty(batch * length, np.float32)
         self.network.eval()
         with torch.inference_mode():

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from reward_model.dataset import KnownClip, Origin
 from reward_model.interface import RewardModel, RewardModelError
 from reward_model.labels import LabelConfig, Thresholds, choose_thresholds, held_probability
-from reward_model.statistics import clopper_pearson, clopper_pearson_upper, cluster_bootstrap
+from reward_model.statistics import clopper_pearson, clopper_pearson_upper, clustered_auc
 from robot.types import Array, Float32, Label
 
 RELIABILITY_BINS = 10
@@ -134,6 +133,7 @@ def report(
     recall = _rate(called_success, truth, episode)
     wrong = _rate(called_success, ~truth, episode)
     bins, ece = reliability(mine)
+    auc, auc_interval = clustered_auc(score, truth, list(episode), rng)
     failing = np.concatenate([s.held[s.windows(Label.FAILURE)] for s in mine]) if mine else np.empty(0)
     return Report(
         task=task,
@@ -142,8 +142,8 @@ def report(
         episodes=len({s.clip.episode for s in mine}),
         positives=int(truth.sum()),
         negatives=int((~truth).sum()),
-        auc=area_under_curve(score, truth),
-        auc_interval=cluster_bootstrap(lambda at: area_under_curve(score[at], truth[at]), list(episode), rng),
+        auc=auc,
+        auc_interval=auc_interval,
         precision=precision.share,
         precision_interval=clopper_pearson(precision.events, precision.episodes),
         recall=recall.share,
@@ -155,11 +155,6 @@ def report(
         ece=ece,
         bins=bins,
     )
-
-
-def area_under_curve(score: Array, truth: NDArray[np.bool_]) -> float:
-    """Probability that a success scores above a failure, ties counting half; NaN without both."""
-    return float(roc_auc_score(truth, score)) if 0 < truth.sum() < len(truth) else math.nan
 
 
 def reliability(scored: Sequence[ScoredClip]) -> tuple[Array, float]:

@@ -65,6 +65,6 @@ def check_images(views: Mapping[str, tuple[int, int]], images: Images) -> tuple[
 
 def blank(images: Images) -> NDArray[np.bool_]:
     """(B, T): in some view all pixels of the frame are equal, as from a covered or dead camera; it shows nothing."""
-    flat = [frames.reshape(*frames.shape[:2], -1) for frames in images.values()]
-    dead: NDArray[np.bool_] = np.any([f.max(axis=2) == f.min(axis=2) for f in flat], axis=0)
+    pixels = (-3, -2, -1)
+    dead: NDArray[np.bool_] = np.any([f.max(pixels) == f.min(pixels) for f in images.values()], axis=0)
     return dead

@@ -1,15 +1,18 @@
-"""Intervals that evidence on success labels needs: Clopper-Pearson bounds, and a bootstrap over whole episodes."""
+"""Intervals for what is known of success labels: exact ones of rates, and of the AUC over whole episodes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
+from reward_model.calibration.evidence import concordance
 from robot.types import Array
+
+RESAMPLES = 2000
 
 
 def clopper_pearson_upper(events: float, trials: float, confidence: float = 0.95) -> float:
@@ -37,29 +40,20 @@ def clopper_pearson(events: float, trials: float, confidence: float = 0.95) -> t
     return low, high
 
 
-def cluster_bootstrap(
-    statistic: Callable[[NDArray[np.int64]], float],
-    groups: Sequence[str],
-    rng: np.random.Generator,
-    *,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-) -> tuple[float, float]:
-    """Percentile interval of `statistic(indices)` where whole groups (episodes) are drawn with replacement.
+def clustered_auc(
+    score: Array, truth: NDArray[np.bool_], episode: Sequence[str], rng: np.random.Generator
+) -> tuple[float, tuple[float, float]]:
+    """P(a success scores above a failure), ties half, over (N,) trials, and its 95% interval over whole episodes.
 
-    Samples of one episode are not independent, so the episode is the unit. Resamples without a defined statistic
-    (NaN) are left out; (NaN, NaN) where all are.
+    Trials of one episode are not independent, so episodes are drawn again, with replacement. Draws without both
+    outcomes are left out. All NaN where the trials have not both.
     """
-    names = np.unique(np.asarray(groups), return_inverse=True)[1]
-    members = [np.flatnonzero(names == g) for g in range(names.max(initial=-1) + 1)]
-    if not members:
-        return math.nan, math.nan
-    values: list[float] = []
-    for _ in range(resamples):
-        picks = rng.integers(len(members), size=len(members))
-        values.append(statistic(np.concatenate([members[p] for p in picks])))
-    known: Array = np.asarray(values)[np.isfinite(values)]
-    if not len(known):
-        return math.nan, math.nan
-    tail = (1.0 - confidence) / 2.0
-    return float(np.quantile(known, tail)), float(np.quantile(known, 1.0 - tail))
+    if not 0 < truth.sum() < len(truth):
+        return math.nan, (math.nan, math.nan)
+    place = np.unique(np.asarray(episode), return_inverse=True)[1].astype(np.int64)
+    num = int(place.max()) + 1
+    wins, compared = concordance(score, truth.astype(np.float64), place, num)
+    draws = rng.multinomial(num, np.full(num, 1.0 / num), size=RESAMPLES).astype(np.float64)
+    won, total = (((draws @ pairs) * draws).sum(axis=1) for pairs in (wins, compared))
+    low, high = np.quantile(won[total > 0] / total[total > 0], (0.025, 0.975))
+    return float(wins.sum() / compared.sum()), (float(low), float(high))

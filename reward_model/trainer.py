@@ -86,12 +86,12 @@ class RewardTrainer:
         )
         if not torch.isfinite(loss):
             raise RewardModelError(
-                f"reward model: the loss is {float(loss)}; lower the learning rate, or look at the data"
+                f"reward model: the loss is {loss.item()}; lower the learning rate, or look at the data"
             )
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
-        return float(loss.detach())
+        return loss.item()
 
 
 def augment(

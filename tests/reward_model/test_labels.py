@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from reward_model.interface import RewardModelError
 from reward_model.labels import (
@@ -19,7 +20,7 @@ from reward_model.labels import (
     stricter,
     success_hazard,
 )
-from reward_model.statistics import clopper_pearson, clopper_pearson_upper, cluster_bootstrap
+from reward_model.statistics import clopper_pearson, clopper_pearson_upper, clustered_auc
 from robot.types import Label
 
 NAN = float("nan")
@@ -185,17 +186,15 @@ def test_thresholds_that_overlap_are_refused() -> None:
 
 
 def test_intervals_of_whole_episodes_are_wider_than_those_of_frames() -> None:
-    """Ten frames of one episode tell one thing, not ten."""
-    truth = np.repeat(np.random.default_rng(1).random(12) < 0.5, 10).astype(float)
-    episodes = [f"e{index // 10}" for index in range(120)]
-    frames = [f"f{index}" for index in range(120)]
-
-    def width(groups: list[str]) -> float:
-        low, high = cluster_bootstrap(lambda at: float(truth[at].mean()), groups, np.random.default_rng(0))
-        return high - low
-
-    assert width(episodes) > 2 * width(frames)
-    assert np.isnan(cluster_bootstrap(lambda at: 0.0, [], np.random.default_rng(0))).all()
+    """Ten trials of one episode tell one thing, not ten."""
+    rng = np.random.default_rng(1)
+    truth = np.repeat(rng.random(12) < 0.5, 10)
+    score = truth + np.repeat(rng.normal(0, 1.5, 12), 10)
+    of_episodes = clustered_auc(score, truth, [f"e{index // 10}" for index in range(120)], rng)
+    of_frames = clustered_auc(score, truth, [f"f{index}" for index in range(120)], rng)
+    assert of_episodes[0] == of_frames[0] == pytest.approx(roc_auc_score(truth, score))
+    assert np.diff(of_episodes[1]) > 2 * np.diff(of_frames[1])
+    assert np.isnan(clustered_auc(score, np.ones(120, np.bool_), ["e"] * 120, rng)[0])
 
 
 def test_exact_intervals() -> None:
