@@ -131,11 +131,7 @@ def make_robot_env(
             env = _make_sim_env(config, seed, faults or SimFaults(), on_transition)
         case RobotKind.FOREIGN:
             raise ValueError("robot.kind=foreign: there is no robot of ours in it; make_env() makes it")
-    env.spec = EnvSpec(
-        id=f"groundhog/{config.task}-v0",
-        entry_point=partial(make_robot_env, config, seed=seed),
-        nondeterministic=True,  # for the time stamps in `info`; on a virtual clock all else repeats
-    )
+    env.spec = _gym_spec(config, seed)
     return env
 
 
@@ -261,7 +257,17 @@ def _make_foreign_env(config: RobotConfig, seed: int) -> ForeignEnv:
             f"robot.foreign={config.foreign}: expected robot.task={config.task} with views {views}, got task "
             f"{task.name} with views {sorted(task.views)}; set robot.task, robot.obs and robot.views to those"
         )
-    return ForeignEnv(task, _make_clock(config.clock), 1.0 / config.control_hz, seed=seed)
+    env = ForeignEnv(task, _make_clock(config.clock), 1.0 / config.control_hz, seed=seed)
+    env.spec = _gym_spec(config, seed)
+    return env
+
+
+def _gym_spec(config: RobotConfig, seed: int) -> EnvSpec:
+    return EnvSpec(
+        id=f"groundhog/{config.task}-v0",
+        entry_point=partial(make_env, config, seed=seed),
+        nondeterministic=True,  # for the time stamps in `info`; on a virtual clock all else repeats
+    )
 
 
 def _make_clock(kind: ClockKind) -> Clock:

@@ -7,6 +7,7 @@ feedback are unknown here. So this is for simulators; a physical arm comes in th
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ class ForeignTask:
     expert: Callable[[np.random.Generator, float], Demonstrator] | None = None
 
     def __post_init__(self) -> None:
+        if re.fullmatch(r"[\w-]+", self.name) is None:
+            raise ValueError(f"ForeignTask.name: expected letters, digits, '_' and '-', got {self.name!r}")
         if not 1 <= self.hold_steps <= self.max_steps:
             raise ValueError(
                 f"ForeignTask: expected 1 <= hold_steps <= max_steps, got {self.hold_steps} and {self.max_steps}"
