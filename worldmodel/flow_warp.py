@@ -6,6 +6,7 @@ Motions compose, so every imagined frame resamples the last real frame once and 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import torch
@@ -106,7 +107,7 @@ class FlowWarp(nn.Module):
         self.embed = nn.Sequential(
             nn.Linear(num_actions, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
         )
-        self.enter = nn.Conv2d(3 * num_views * context_frames * block, channels[0], 3, padding=1)
+        self.enter = nn.Conv2d(3 * num_views * context_frames * block, channels[0], 1)
         side = config.pixels // config.unshuffle
         self.place = nn.Parameter(torch.zeros(channels[0], side, side))
         before = [channels[0], *channels[:-1]]
@@ -116,10 +117,10 @@ class FlowWarp(nn.Module):
         self.middle = nn.ModuleList(
             (Residual(deepest, deepest, width), Attention(deepest), Residual(deepest, deepest, width))
         )
-        below = [*channels[1:], deepest]
+        below = [*channels[:-1], deepest]
         self.up = nn.ModuleList(Residual(a + b, b, width) for a, b in zip(below, channels, strict=True))
-        self.grow = nn.ModuleList(nn.Conv2d(c, c, 3, padding=1) for c in channels[1:])
-        leave = nn.Conv2d(channels[0], 6 * num_views * block, 3, padding=1)
+        self.grow = nn.ModuleList(nn.Conv2d(b, a, 1) for a, b in itertools.pairwise(channels))
+        leave = nn.Conv2d(channels[0], 6 * num_views * block, 1)
         self.leave = nn.Sequential(nn.GroupNorm(channels[0] // 16, channels[0]), nn.SiLU(), leave)
         self.whole = nn.Sequential(nn.Linear(width + deepest, 128), nn.SiLU(), nn.Linear(128, num_views * 12))
         self.background = nn.Parameter(torch.zeros(num_views, 3, config.pixels, config.pixels))
@@ -128,6 +129,12 @@ class FlowWarp(nn.Module):
         assert leave.bias is not None
         with torch.no_grad():  # begin with nearly everything kept
             leave.bias.view(num_views, 6, block)[:, 2] = 2.0
+
+    def set_background(self, frames: Tensor) -> None:
+        """Begin by painting the median of `frames` (N, V, 3, h, w), which is what a fixed camera's foreground hides."""
+        median = frames.median(dim=0).values
+        with torch.no_grad():
+            self.background.copy_(torch.atanh(median.clamp(-0.98, 0.98)))
 
     def forward(self, frames: Tensor, actions: Tensor) -> Layers:
         """frames: (B, K, V, 3, h, w) in [-1, 1] at the network's size. actions: (B, K, A) normalised."""
@@ -146,7 +153,7 @@ class FlowWarp(nn.Module):
         for level in reversed(range(len(self.up))):
             x = self.up[level](torch.cat((x, skips[level]), dim=1), embedding)
             if level > 0:
-                x = self.grow[level - 1](F.interpolate(x, scale_factor=2.0))
+                x = F.interpolate(self.grow[level - 1](x), scale_factor=2.0)
         out = F.pixel_shuffle(self.leave(x), self._unshuffle).float()
         shift, keep, paint = torch.split(
             out.view(len(out), self.num_views, 6, *out.shape[-2:]), [2, 1, 3], dim=2

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from worldmodel import checkpoint
 from worldmodel.checkpoint import Checkpoint
 from worldmodel.clips import check_finite
 from worldmodel.interface import WorldModelError
+
+Network = TypeVar("Network", bound=nn.Module)
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -60,10 +63,10 @@ class OptimiserConfig:
         return min(limit, (1 + updates) / (10 + updates))
 
 
-class Trainer:
+class Trainer(Generic[Network]):
     """`module` is trained, `mean` is the running mean of its weights; `updates` counts steps."""
 
-    def __init__(self, module: nn.Module, config: OptimiserConfig) -> None:
+    def __init__(self, module: Network, config: OptimiserConfig) -> None:
         self.module, self._config = module, config
         self.mean = copy.deepcopy(module).requires_grad_(False).eval()
         self.updates = 0

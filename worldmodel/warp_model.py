@@ -19,6 +19,8 @@ from worldmodel.flow_warp import FlowWarp, Layers, NetworkConfig
 from worldmodel.interface import ClipSource, Context, Imagined, WorldModelError, WorldModelSpec, check_rollout
 from worldmodel.trainer import OptimiserConfig, Trainer
 
+BACKGROUND_FRAMES = 128  # whose median is painted before anything is learned
+
 
 @dataclass(frozen=True)
 class FlowWarpConfig:
@@ -86,6 +88,8 @@ class FlowWarpModel:
     def adapt(self, clips: ClipSource, steps: int, rng: np.random.Generator) -> dict[str, float]:
         """`steps` optimiser steps; the mean loss of those that trained single steps and of those that unrolled."""
         require_clips(clips)
+        if self._trainer.updates == 0:
+            self._paint_background(clips, rng)
         losses: dict[int, list[float]] = {}
         for _ in range(steps):
             horizon, batch = self._lesson()
@@ -103,6 +107,14 @@ class FlowWarpModel:
             self._trainer.step(loss)
             losses.setdefault(horizon, []).append(float(loss.detach()))
         return {f"world_model/loss_{n}": float(np.mean(values)) for n, values in sorted(losses.items())}
+
+    def _paint_background(self, clips: ClipSource, rng: np.random.Generator) -> None:
+        clip = clips.sample(BACKGROUND_FRAMES, 1, rng, self._spec.context_frames - 1)
+        context, _ = split(clip, self._spec)
+        last = {view: to_tensor(frames[:, -1:], self._device) for view, frames in context.images.items()}
+        frames = stack_views(last, self._config.network.pixels)[:, 0]
+        for network in (self._trainer.module, self._trainer.mean):
+            network.set_background(frames)
 
     def _lesson(self) -> tuple[int, int]:
         """Horizon and batch of the next update."""
