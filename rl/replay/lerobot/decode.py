@@ -16,6 +16,8 @@ from PIL import UnidentifiedImageError
 
 from rl.replay.lerobot.errors import EpisodeError
 from rl.replay.lerobot.layout import Feature, VideoSpan, explain_unreadable
+from rl.replay.lerobot.mapping import View
+from rl.replay.lerobot.resize import fit_image
 from rl.replay.lerobot.rows import EpisodeRows
 from robot.types import Array, Image
 
@@ -124,3 +126,20 @@ def _numeric(name: str, feature: Feature, values: NDArray[np.generic]) -> Image:
     if rounded.min(initial=0.0) < 0 or rounded.max(initial=0.0) > 255:
         raise EpisodeError(f"{name}: expected 0..255, got {rounded.min():g}..{rounded.max():g}")
     return rounded.astype(np.uint8)
+
+
+def episode_images(rows: EpisodeRows, view: View, tolerance: float) -> NDArray[np.uint8]:
+    """The images (N, H, W, 3) of an episode as the store holds them."""
+    feature = rows.features[view.feature]
+    if feature.dtype == "video":
+        frames = video_frames(rows.entry.videos[view.feature], rows.timestamps(), tolerance)
+    else:
+        frames = row_frames(rows, view.feature)
+    images = np.empty((len(rows), view.height, view.width, 3), np.uint8)
+    for target, frame in enumerate(frames):
+        if frame.shape[:2] != feature.image_size:
+            raise EpisodeError(
+                f"{view.feature}: info.json announces {feature.image_size} px, the frames are {frame.shape[:2]}"
+            )
+        images[target] = fit_image(frame, view)
+    return images

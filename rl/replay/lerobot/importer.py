@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl.replay.lerobot.beside import written_beside
-from rl.replay.lerobot.decode import row_frames, video_frames
+from rl.replay.lerobot.decode import episode_images
 from rl.replay.lerobot.errors import DatasetError, EpisodeError
 from rl.replay.lerobot.extra import EXTRA, ExtraWriter
 from rl.replay.lerobot.layout import DatasetLayout, EpisodeEntry, read_layout
 from rl.replay.lerobot.mapping import MappingConfig, View
 from rl.replay.lerobot.report import REPORT, ImportedEpisode, ImportReport, SkippedEpisode
-from rl.replay.lerobot.resize import fit_image
 from rl.replay.lerobot.rows import EpisodeRows, RowFiles
 from rl.replay.lerobot.self_description import SelfDescription
 from rl.replay.lerobot.sources import EpisodeSource, MappedSource, NativeSource, Piece
@@ -131,7 +130,9 @@ def _import(
 ) -> None:
     entry = piece.rows.entry
     try:
-        images = {name: _images(piece.rows, view, source.tolerance_s) for name, view in source.views.items()}
+        images = {
+            name: episode_images(piece.rows, view, source.tolerance_s) for name, view in source.views.items()
+        }
         stored = source.stored(piece, images)
     except EpisodeError as error:
         progress.skip(entry, str(error))
@@ -152,23 +153,6 @@ def _import(
             remarks=piece.remarks,
         )
     )
-
-
-def _images(rows: EpisodeRows, view: View, tolerance: float) -> NDArray[np.uint8]:
-    """The images (N, H, W, 3) of an episode as the store holds them."""
-    feature = rows.features[view.feature]
-    if feature.dtype == "video":
-        frames = video_frames(rows.entry.videos[view.feature], rows.timestamps(), tolerance)
-    else:
-        frames = row_frames(rows, view.feature)
-    images = np.empty((len(rows), view.height, view.width, 3), np.uint8)
-    for target, frame in enumerate(frames):
-        if frame.shape[:2] != feature.image_size:
-            raise EpisodeError(
-                f"{view.feature}: info.json announces {feature.image_size} px, the frames are {frame.shape[:2]}"
-            )
-        images[target] = fit_image(frame, view)
-    return images
 
 
 def _check_any(layout: DatasetLayout, progress: _Progress, usable: int) -> None:
