@@ -18,7 +18,11 @@ COMMANDS = {
     "show": "an episode as text, contact sheet and film",
     "import-dataset": "a LeRobot dataset becomes a replay store",
     "export-dataset": "a replay store becomes a LeRobot dataset",
+    "calibration-demo": "what an unchecked judge costs, and what a tenth of real tests puts right",
     "finetune-world-model": "train the world model on a run, a store or a LeRobot dataset, and publish it",
+    "evaluate-world-model": "PSNR, SSIM, LPIPS and action following of a world model on held-out clips",
+    "train-reward-model": "a success classifier from stored episodes, with thresholds of bounded error",
+    "evaluate-reward-model": "how far a reward model, or a larger judge, can be trusted on unseen episodes",
     "check": "is this machine ready: rendering, versions, speed",
 }
 MODULES = {"check": "robot.check"}

@@ -87,7 +87,7 @@ class Calibrator:
             return
         raw = np.array([pair.raw for pair in known], np.float64)
         true = np.array([pair.true for pair in known], np.float64)
-        episode = np.array([pair.episode for pair in known], np.float64)
+        episode = np.array([pair.episode for pair in known], np.int64)
         weight = np.array([self._config.hardened.evidence(pair.kind) for pair in known])
         predicted = self._debiaser.apply(key, raw)
         fitted = self._debiaser.fitted(key)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reward_model.calibration.drift import DriftConfig, PageHinkley, Surge
 from reward_model.calibration.evidence import Evidence, weigh
@@ -35,12 +36,14 @@ class Closure(Enum):
 class GateConfig:
     """gate = clip((AUC - auc_closed) / (auc_open - auc_closed), 0, 1), or 0 for any of the reasons.
 
-    min_anchors: distinct episodes needed. window: newest pairs looked at. resamples: of the bootstrap over episodes.
-    recent_scores: newest scores among which none may be non-finite and at most max_unknown (a share) unknown.
+    min_anchors: distinct episodes needed. window: newest episodes looked at, of each the newest `pairs_per_episode`.
+    resamples: of the bootstrap over episodes. recent_scores: newest scores among which none may be non-finite and at
+    most max_unknown (a share) unknown.
     """
 
     min_anchors: int = 20
-    window: int = 400
+    window: int = 100
+    pairs_per_episode: int = 16
     resamples: int = 200
     auc_closed: float = 0.6
     auc_open: float = 0.85
@@ -51,10 +54,14 @@ class GateConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 2 <= self.min_anchors <= self.window or self.resamples < 40 or self.recent_scores < 1:
+        if not 2 <= self.min_anchors <= self.window:
             raise ValueError(
-                "gate: expected 2 <= min_anchors <= window, resamples >= 40 and recent_scores >= 1, got "
-                f"{self.min_anchors}, {self.window}, {self.resamples}, {self.recent_scores}"
+                f"gate: expected 2 <= min_anchors <= window, got {self.min_anchors} and {self.window}"
+            )
+        if self.pairs_per_episode < 1 or self.resamples < 40 or self.recent_scores < 1:
+            raise ValueError(
+                "gate: expected pairs_per_episode >= 1, resamples >= 40 and recent_scores >= 1, got "
+                f"{self.pairs_per_episode}, {self.resamples}, {self.recent_scores}"
             )
         if not 0.5 <= self.auc_closed < self.auc_open <= 1.0:
             raise ValueError(
@@ -89,7 +96,7 @@ class Gate:
     def __init__(self, config: GateConfig, *, successor: bool) -> None:
         """successor: the task had an older scorer version before, whose evidence does not count."""
         self._config, self._successor = config, successor
-        self._pairs: deque[tuple[float, float, int]] = deque(maxlen=config.window)  # predicted, true, episode
+        self._episodes: dict[int, deque[tuple[float, float]]] = {}  # predicted, true; in the order of arrival
         self._scores: deque[int] = deque(maxlen=config.recent_scores)  # 0 known, 1 unknown, 2 non-finite
         self._drift = PageHinkley(config.drift.tolerance, config.drift.threshold)
         self._surge = Surge(config.drift)
@@ -97,7 +104,7 @@ class Gate:
         self._observed = 0
         self._reading: GateReading | None = None
 
-    def observe(self, predicted: Array, true: Array, episode: Array, *, fitted: bool) -> bool:
+    def observe(self, predicted: Array, true: Array, episode: NDArray[np.int64], *, fitted: bool) -> bool:
         """Add anchors, all (N,) and finite; True where they show a drift, after which all evidence starts anew.
 
         fitted: the predictions went through a learnt map. Those of the identity say nothing of the map and are dropped
@@ -106,9 +113,13 @@ class Gate:
         if fitted and not self._fitted:
             self._forget()
         self._fitted, self._reading = fitted, None
-        self._pairs.extend(zip(predicted.tolist(), true.tolist(), episode.tolist(), strict=True))
+        for *pair, one in zip(predicted.tolist(), true.tolist(), episode.tolist(), strict=True):
+            kept = self._episodes.setdefault(one, deque(maxlen=self._config.pairs_per_episode))
+            kept.append((pair[0], pair[1]))
+        while len(self._episodes) > self._config.window:
+            del self._episodes[next(iter(self._episodes))]
         self._observed += len(predicted)
-        if self._drifted and len({one for *_, one in self._pairs}) >= self._config.min_anchors:
+        if len(self._episodes) >= self._config.min_anchors:
             self._drifted = False
         if not fitted:
             return False
@@ -128,7 +139,7 @@ class Gate:
         self._reading = None
 
     def _forget(self) -> None:
-        self._pairs.clear()
+        self._episodes.clear()
         self._drift.reset()
         self._surge.reset()
 
@@ -140,7 +151,8 @@ class Gate:
 
     def _read(self) -> GateReading:
         config = self._config
-        predicted, true, episode = np.array(self._pairs).reshape(-1, 3).T
+        rows = [(*pair, one) for one, pairs in self._episodes.items() for pair in pairs]
+        predicted, true, episode = np.array(rows).reshape(-1, 3).T
         rng = np.random.default_rng([config.seed, self._observed])
         evidence = weigh(predicted, true, episode, config.resamples, rng)
         closures = self._closures(evidence)
@@ -170,7 +182,7 @@ class Gate:
     def state_dict(self) -> dict[str, Any]:
         return {
             "successor": self._successor,
-            "pairs": [list(pair) for pair in self._pairs],
+            "episodes": [[one, [list(pair) for pair in pairs]] for one, pairs in self._episodes.items()],
             "scores": list(self._scores),
             "drift": self._drift.state_dict(),
             "surge": self._surge.state_dict(),
@@ -182,8 +194,11 @@ class Gate:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._successor, self._observed = state["successor"], state["observed"]
         self._fitted, self._drifted = state["fitted"], state["drifted"]
-        self._pairs.clear()
-        self._pairs.extend((predicted, true, episode) for predicted, true, episode in state["pairs"])
+        size = self._config.pairs_per_episode
+        self._episodes = {
+            one: deque(((predicted, true) for predicted, true in pairs), maxlen=size)
+            for one, pairs in state["episodes"]
+        }
         self._scores.clear()
         self._scores.extend(state["scores"])
         self._drift.load_state_dict(state["drift"])

@@ -29,8 +29,8 @@ class HardenedConfig:
     replay_weight, executed_weight: evidence per pair of A0 and of A2; of A1 it is 1. prior_count: pseudo-outcomes of
     the overall mean in every bin. strictness: share of the raw score in the result, which keeps its order strict where
     the map is flat. shrinkage: a key with n pairs has the share n / (n + shrinkage) beside the map it started from.
-    narrow_spread: quantile bins where the middle 90% of the scores span less. pairs_per_bin: fewer bins while there are
-    fewer pairs. versions_kept: scorer versions whose pairs are kept per task.
+    narrow_spread: quantile bins where the middle 90% of the scores span less. pairs_per_bin: fewer bins, but two, while
+    there are fewer pairs, as the prior weighs on small bins. versions_kept: scorer versions whose pairs are kept.
     """
 
     replay_weight: float = 0.5
@@ -39,7 +39,7 @@ class HardenedConfig:
     strictness: float = 0.02
     shrinkage: float = 100.0
     narrow_spread: float = 0.5
-    pairs_per_bin: int = 10
+    pairs_per_bin: int = 40
     versions_kept: int = 2
 
     def __post_init__(self) -> None:
@@ -76,8 +76,8 @@ class KeyedDebiaser:
     """f(x) = (1 - eps) g(x) + eps x, with g = lambda g_key + (1 - lambda) g_base and lambda = n / (n + shrinkage).
 
     g_base is the map of the task's previous version, or without one the map of all tasks under this version. A
-    task alone with its first version has no base: lambda = 1. The first fit of all comes at `min_pairs` pairs over
-    all keys, and from then on every key with at least two populated bins has its part.
+    task alone with its first version has no base: lambda = 1, and it needs `min_pairs` of its own. The first fit of
+    all comes at `min_pairs` pairs over all keys.
     """
 
     def __init__(self, config: DebiasConfig, hardened: HardenedConfig) -> None:
@@ -137,7 +137,7 @@ class KeyedDebiaser:
         for key, keyed in self._keys.items():
             own = self._fit(list(keyed.pairs), mean)
             base = keyed.start if keyed.start is not None else self._of_version(key, mean)
-            if own is not None:
+            if own is not None and (base is not None or len(keyed.pairs) >= self._config.min_pairs):
                 count = sum(weight for *_, weight in keyed.pairs)
                 keyed.current = blend(count / (count + self._hardened.shrinkage), own, base)
                 fitted_any = True
@@ -157,9 +157,9 @@ class KeyedDebiaser:
 
     def _fit(self, pairs: list[tuple[float, float, float]], mean: float) -> MonotoneMap | None:
         hardened = self._hardened
-        bins = min(self._config.bins, len(pairs) // hardened.pairs_per_bin)
-        if bins < 2:
+        if not pairs:
             return None
+        bins = max(2, min(self._config.bins, len(pairs) // hardened.pairs_per_bin))
         raw, true, weight = np.array(pairs).T
         low, high = np.quantile(raw, [0.05, 0.95])
         narrow = high - low < hardened.narrow_spread

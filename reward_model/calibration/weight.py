@@ -56,47 +56,42 @@ class InverseVarianceWeighter:
     def __init__(self, config: WeightConfig, law: Law, scale: Scale) -> None:
         self._config, self._law, self._scale = config, law, scale
         self._alpha = 1.0 - 0.5 ** (1.0 / config.half_life)
-        self._error = self._spread = math.nan  # running means over groups
+        self._disagreement = math.nan
         self._groups = self._degenerate = 0
         self._c: float | None = 1.0 if scale is Scale.UNIT else None
 
     def observe(self, calibrated: Array, true: Array) -> None:
         """One anchor group: calibrated scores and real outcomes, (N,). Groups of one outcome are ignored, not 0.
 
-        s^2 = mean(((f(x) - mean f) - (r - mean r))^2) / Var(r). FROZEN averages the ratio over groups, from the first
-        value on, as published; UNIT divides the averages, as V_WM / V_E = 1 + E[error] / E[Var(r)], each with the
-        weights of an exponential average that sum to 1 from the start.
+        s^2 = mean(((f(x) - mean f) - (r - mean r))^2) / Var(r), then averaged with the half-life. FROZEN starts the
+        average with the first group, as published; UNIT weighs the first groups alike.
         """
         variance = float(true.var()) if len(true) else 0.0
         if variance < DEGENERATE:
             self._degenerate += 1
             return
-        error = centred_error(calibrated, true)
-        if self._scale is Scale.FROZEN:
-            self._fold(error / variance, 1.0, self._alpha)
-        else:
-            self._fold(error, variance, self._alpha / (1.0 - (1.0 - self._alpha) ** (self._groups + 1)))
-        if self._c is None and self._groups >= self._config.warmup and self.disagreement > 1e-12:
-            self._c = (self._config.target - 1.0) / self.disagreement
-
-    def _fold(self, error: float, spread: float, alpha: float) -> None:
-        if self._groups == 0:
-            alpha, self._error, self._spread = 1.0, 0.0, 0.0
-        self._error += alpha * (error - self._error)
-        self._spread += alpha * (spread - self._spread)
         self._groups += 1
+        alpha = self._alpha
+        if self._scale is Scale.UNIT:
+            alpha /= 1.0 - (1.0 - alpha) ** self._groups
+        s2 = centred_error(calibrated, true) / variance
+        self._disagreement = (
+            s2 if self._groups == 1 else self._disagreement + alpha * (s2 - self._disagreement)
+        )
+        if self._c is None and self._groups >= self._config.warmup and self._disagreement > 1e-12:
+            self._c = (self._config.target - 1.0) / self._disagreement
 
     @property
     def disagreement(self) -> float:
         """s^2; NaN before the first informative group."""
-        return self._error / self._spread
+        return self._disagreement
 
     @property
     def weight(self) -> float:
         """The weight of an anchor group; exactly 1 while c or s^2 is unknown."""
         if self._c is None or self._groups == 0:
             return 1.0
-        inflated = 1.0 + self._c * self.disagreement
+        inflated = 1.0 + self._c * self._disagreement
         if self._law is Law.ROOT:
             inflated = math.sqrt(inflated)
         return min(self._config.max_weight, max(1.0, inflated))
@@ -111,14 +106,15 @@ class InverseVarianceWeighter:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "means": [self._error, self._spread] if self._groups else None,
+            "disagreement": self._disagreement if self._groups else None,
             "groups": self._groups,
             "degenerate": self._degenerate,
             "c": self._c,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._error, self._spread = state["means"] or (math.nan, math.nan)
+        s2 = state["disagreement"]
+        self._disagreement = math.nan if s2 is None else s2
         self._groups, self._degenerate, self._c = state["groups"], state["degenerate"], state["c"]
 
 

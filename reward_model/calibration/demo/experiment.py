@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from reward_model.calibration.advantages import AdvantageConfig, group_advantages
 from reward_model.calibration.anchors import AnchorConfig
@@ -19,6 +18,7 @@ from reward_model.calibration.debias import DebiasConfig
 from reward_model.calibration.demo.judges import Judge, JudgeKind, UnitTests, opinion
 from reward_model.calibration.demo.programs import PROGRAMS
 from reward_model.calibration.gates import GateConfig
+from reward_model.calibration.hardened import HardenedConfig
 from reward_model.calibration.scorers import ScorerPair
 from robot.types import Array
 
@@ -74,16 +74,17 @@ class Outcome:
     queries: int
 
     def row(self) -> dict[str, Any]:
-        """A row of the results file; the interval is Student's, over seeds."""
+        """A row of the results file; the interval is a bootstrap over seeds."""
         final = self.reward[:, -1]
-        half = student.ppf(0.975, len(final) - 1) * final.std(ddof=1) / np.sqrt(len(final))
+        draws = np.random.default_rng(0).choice(final, size=(4000, len(final))).mean(axis=1)
+        low, high = np.quantile(draws, [0.025, 0.975])
         return {
             "judge": self.judge.value,
             "route": self.route.value,
             "seeds": len(final),
             "final_true_reward": round(float(final.mean()), 4),
-            "ci_low": round(float(final.mean() - half), 4),
-            "ci_high": round(float(final.mean() + half), 4),
+            "ci_low": round(float(low), 4),
+            "ci_high": round(float(high), 4),
             "real_queries": self.queries,
             "gate_mean": round(float(self.gate.mean()), 4),
             "curve": [round(float(value), 4) for value in self.reward.mean(axis=0)],
@@ -146,6 +147,7 @@ def _anchored(
         calibration=CalibrationConfig(
             mode=mode,
             debias=DebiasConfig(min_pairs=config.warmup_pairs, refit_every=config.group_size),
+            hardened=HardenedConfig(pairs_per_bin=config.group_size),
             gate=GateConfig(window=64, seed=seed),
         ),
     )

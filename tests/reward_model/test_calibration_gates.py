@@ -1,0 +1,312 @@
+"""The gate: what the evidence says, why it is closed, and within how many anchors each injected fault closes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from reward_model.calibration.anchors import AnchorPair, ScorerKey
+from reward_model.calibration.calibrator import CalibrationConfig, CalibrationMode, Calibrator
+from reward_model.calibration.drift import DriftConfig, PageHinkley, Surge
+from reward_model.calibration.evidence import calibration_error, concordance, weigh
+from reward_model.calibration.gates import Closure, Gate, GateConfig
+from robot.types import Array
+
+KEY = ScorerKey("insert", "wm1-rm1")
+Fault = Callable[[Array, float, int, np.random.Generator], Array]  # scores, outcome, episodes since it began
+
+
+def episode(
+    rng: np.random.Generator, index: int, fault: Fault | None = None, since: int = 0
+) -> list[AnchorPair]:
+    """Four windows of one executed episode, half of which succeed; an honest judge scores them .25 and .75 +- .12."""
+    outcome = float(rng.random() < 0.5)
+    raw = np.clip(0.25 + 0.5 * outcome + 0.12 * rng.standard_normal(4), 0.0, 1.0)
+    if fault is not None:
+        raw = np.clip(fault(raw, outcome, since, rng), 0.0, 1.0)
+    return [AnchorPair(float(score), outcome, index) for score in raw]
+
+
+@pytest.fixture(scope="module", params=[0, 1, 2])
+def trained(request: pytest.FixtureRequest) -> tuple[dict[str, object], np.random.Generator]:
+    """A calibrator after 75 honest episodes, its gate open, as a state to start from."""
+    rng = np.random.default_rng(request.param)
+    calibrator = Calibrator(CalibrationConfig())
+    opened = None
+    for index in range(75):
+        calibrator.observe(KEY, episode(rng, index))
+        if opened is None and index % 5 == 4 and calibrator.gate(KEY).value > 0.0:
+            opened = index
+    assert opened == 69  # 200 pairs are 50 episodes, and then 20 of evidence
+    assert calibrator.gate(KEY).value == 1.0 and calibrator.gate(KEY).closures == ()
+    return calibrator.state_dict(), rng
+
+
+def continued(trained: tuple[dict[str, object], np.random.Generator]) -> Calibrator:
+    calibrator = Calibrator(CalibrationConfig())
+    calibrator.load_state_dict(trained[0])
+    return calibrator
+
+
+def hallucinating(raw: Array, outcome: float, since: int, rng: np.random.Generator) -> Array:
+    return 0.9 + 0.05 * rng.standard_normal(len(raw))
+
+
+def reversed_ranks(raw: Array, outcome: float, since: int, rng: np.random.Generator) -> Array:
+    return 1.0 - raw
+
+
+def frozen_model(raw: Array, outcome: float, since: int, rng: np.random.Generator) -> Array:
+    """The policy moves on, and over 30 episodes its failures come to look like successes to the old model."""
+    return raw + (1.0 - outcome) * 0.5 * min(1.0, since / 30.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "within"),
+    [(hallucinating, 10), (reversed_ranks, 5), (frozen_model, 40)],
+    ids=lambda x: str(x)[:25],
+)
+def test_a_fault_closes_the_gate_within_the_documented_number_of_anchors(
+    fault: Fault, within: int, trained: tuple[dict[str, object], np.random.Generator]
+) -> None:
+    calibrator, rng = continued(trained), trained[1]
+    for since in range(within):
+        calibrator.observe(KEY, episode(rng, 100 + since, fault, since))
+        if calibrator.gate(KEY).value == 0.0:
+            break
+    reading = calibrator.gate(KEY)
+    assert reading.value == 0.0 and reading.closures
+    metrics = calibrator.metrics(KEY)
+    assert metrics["calibration/gate"] == 0.0
+    assert {c.value for c in reading.closures} == {
+        c.value for c in Closure if metrics[f"calibration/closed_{c.value}"]
+    }
+
+
+def test_an_honest_judge_keeps_the_gate_open(trained: tuple[dict[str, object], np.random.Generator]) -> None:
+    calibrator, rng = continued(trained), trained[1]
+    for index in range(100, 160):
+        calibrator.observe(KEY, episode(rng, index))
+        if index % 10 == 0:
+            assert calibrator.gate(KEY).value > 0.9
+
+
+def test_a_version_swap_closes_at_once_and_opens_again_after_20_episodes_of_the_new_one(
+    trained: tuple[dict[str, object], np.random.Generator],
+) -> None:
+    calibrator, rng = continued(trained), trained[1]
+    swapped = ScorerKey("insert", "wm2-rm1")
+    assert calibrator.gate(swapped).closures == (Closure.UNCALIBRATED, Closure.NEW_VERSION)
+    for index in range(100, 120):
+        assert calibrator.gate(swapped).value == 0.0
+        assert index == 100 or calibrator.gate(swapped).closures == (Closure.NEW_VERSION,)
+        calibrator.observe(swapped, episode(rng, index))
+    assert calibrator.gate(swapped).value == 1.0
+
+
+def test_reversed_from_the_start_it_never_opens() -> None:
+    calibrator, rng = Calibrator(CalibrationConfig()), np.random.default_rng(4)
+    for index in range(100):
+        calibrator.observe(KEY, episode(rng, index, reversed_ranks))
+    reading = calibrator.gate(KEY)
+    assert reading.value == 0.0 and Closure.RANK_UNPROVEN in reading.closures
+    assert reading.evidence.auc < 0.7  # isotonic regression made it flat, not right
+
+
+def test_a_lasting_shift_is_a_drift_that_forgets_the_map_until_evidence_is_back(
+    trained: tuple[dict[str, object], np.random.Generator],
+) -> None:
+    calibrator, rng = continued(trained), trained[1]
+    index = 100
+    while calibrator.metrics(KEY)["calibration/drifts"] == 0 and index < 140:
+        calibrator.observe(KEY, episode(rng, index, lambda raw, *_: raw + 0.5))
+        index += 1
+    assert index < 135  # failures look like successes: a mean shift by .45
+    reading = calibrator.gate(KEY)
+    assert reading.value == 0.0 and {Closure.DRIFT, Closure.UNCALIBRATED} <= set(reading.closures)
+    assert calibrator.calibrate(KEY, np.array([0.3])).tolist() == [0.3]  # the identity again
+    for later in range(index, index + 70):
+        calibrator.observe(KEY, episode(rng, later, lambda raw, *_: raw * 0.5))
+    assert calibrator.gate(KEY).value == 1.0
+
+
+def test_the_published_mode_measures_the_gate_and_keeps_its_map(
+    trained: tuple[dict[str, object], np.random.Generator],
+) -> None:
+    calibrator, rng = Calibrator(CalibrationConfig(mode=CalibrationMode.WMRL)), trained[1]
+    for index in range(90):
+        calibrator.observe(KEY, episode(rng, index, reversed_ranks if index >= 60 else None))
+    assert not calibrator.obeys_gate and calibrator.gate(KEY).value == 0.0
+    assert calibrator.metrics(KEY)["calibration/pairs"] == 360
+
+
+def filled(config: GateConfig | None = None, *, successor: bool = False, episodes: int = 40) -> Gate:
+    gate = Gate(config or GateConfig(), successor=successor)
+    rng = np.random.default_rng(0)
+    for index in range(episodes):
+        outcome = float(index % 2)
+        gate.observe(
+            np.clip(np.full(2, outcome) + 0.02 * rng.standard_normal(2), 0, 1),
+            np.full(2, outcome),
+            np.full(2, index),
+            fitted=True,
+        )
+    return gate
+
+
+def test_every_closure_has_its_name() -> None:
+    assert Gate(GateConfig(), successor=False).reading.closures == (
+        Closure.UNCALIBRATED,
+        Closure.TOO_FEW_ANCHORS,
+    )
+    assert filled().reading.value == 1.0
+    assert filled(episodes=19).reading.closures == (Closure.TOO_FEW_ANCHORS,)
+    assert filled(episodes=19, successor=True).reading.closures == (Closure.NEW_VERSION,)
+    one_outcome = Gate(GateConfig(), successor=False)
+    for index in range(30):
+        one_outcome.observe(np.array([0.99]), np.array([1.0]), np.array([index]), fitted=True)
+    assert one_outcome.reading.closures == (Closure.RANK_UNPROVEN,)
+
+
+def test_pairs_of_one_episode_are_one_anchor() -> None:
+    gate = Gate(GateConfig(), successor=False)
+    true = np.tile([0.0, 1.0], 50)
+    gate.observe(true, true, np.repeat(np.arange(10), 10), fitted=True)
+    assert gate.reading.closures == (Closure.TOO_FEW_ANCHORS,) and gate.reading.evidence.episodes == 10
+
+
+def test_only_the_newest_episodes_and_of_each_the_newest_pairs_are_looked_at() -> None:
+    gate = Gate(GateConfig(window=25, pairs_per_episode=2), successor=False)
+    for index in range(60):
+        for outcome in (1.0, 1.0, 0.0):  # the first pair of each is forgotten
+            reversed_early = 1.0 - outcome if index < 35 else outcome
+            gate.observe(np.array([reversed_early]), np.array([outcome]), np.array([index]), fitted=False)
+    assert gate.reading.evidence.episodes == 25
+    assert gate.reading.evidence.auc == 1.0 and gate.reading.evidence.outcome_variance == 0.25
+
+
+def test_a_weak_rank_closes_and_a_middling_one_half_opens() -> None:
+    def of(auc: float) -> Gate:
+        """Half the window of outcome 1; a share of its scores is above all others, the rest below, so AUC = share."""
+        gate = Gate(GateConfig(max_ece=1.0, window=400), successor=False)
+        true = np.tile([0.0, 1.0], 200)
+        above = np.arange(400) < 400 * auc
+        predicted = np.where(true == 0.0, 0.5, np.where(above, 0.6, 0.4))
+        gate.observe(predicted, true, np.arange(400), fitted=False)
+        gate._fitted = True
+        return gate
+
+    assert of(0.58).reading.closures == (Closure.RANK_WEAK,)
+    assert of(0.725).reading.value == pytest.approx(0.5)
+    assert of(0.9).reading.value == 1.0
+
+
+def test_miscalibrated_although_the_ranks_are_right() -> None:
+    gate = Gate(GateConfig(drift=DriftConfig(threshold=1e9)), successor=False)
+    true = np.tile([0.0, 1.0], 50)
+    gate.observe(0.3 + 0.4 * true, true, np.arange(100), fitted=True)
+    assert gate.reading.closures == (Closure.MISCALIBRATED,)
+    assert gate.reading.evidence.ece == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("broken", [np.inf, -np.inf])
+def test_one_broken_score_closes_until_64_sound_ones_have_come(broken: float) -> None:
+    gate = filled()
+    gate.note(np.array([0.5, broken]))
+    assert gate.reading.closures == (Closure.NON_FINITE,)
+    gate.note(np.full(63, 0.5))
+    assert gate.reading.value == 0.0
+    gate.note(np.array([0.5]))
+    assert gate.reading.value == 1.0
+
+
+def test_unknown_scores_close_only_where_they_are_many() -> None:
+    gate = filled()
+    gate.note(np.where(np.arange(64) < 16, np.nan, 0.5))
+    assert gate.reading.value == 1.0
+    gate.note(np.array([np.nan, np.nan, *[np.nan] * 16]))
+    assert gate.reading.closures == (Closure.UNKNOWN_SCORES,)
+
+
+def test_concordance_is_the_auc_of_scikit_learn_and_counts_ties_half() -> None:
+    rng = np.random.default_rng(3)
+    true = (rng.random(120) < 0.3).astype(float)
+    predicted = np.round(0.3 * true + rng.random(120), 1)
+    wins, compared = concordance(predicted, true, rng.integers(15, size=120), 15)
+    assert wins.sum() / compared.sum() == pytest.approx(roc_auc_score(true, predicted))
+
+
+def test_the_bootstrap_draws_whole_episodes() -> None:
+    """As plain resampling does; ten times the same windows of an episode are no more evidence."""
+    rng = np.random.default_rng(5)
+    true = (rng.random(30) < 0.5).astype(float)
+    predicted = np.clip(0.3 * true + 0.35 + 0.3 * rng.standard_normal(30), 0, 1)
+    place = np.arange(30.0)
+    once = weigh(predicted, true, place, 4000, np.random.default_rng(0))
+    tenfold = weigh(*(np.repeat(a, 10) for a in (predicted, true, place)), 4000, np.random.default_rng(0))
+    assert tenfold.auc_low == pytest.approx(once.auc_low) and tenfold.bias_low == pytest.approx(once.bias_low)
+    residual = predicted - true
+    means = [residual[rng.integers(30, size=30)].mean() for _ in range(4000)]
+    bounds = np.quantile(means, [0.025, 0.975]).tolist()
+    assert [once.bias_low, once.bias_high] == pytest.approx(bounds, abs=0.02)
+
+
+def test_rare_successes_prove_nothing_yet() -> None:
+    true = np.zeros(60)
+    true[7] = 1.0
+    evidence = weigh(true, true, np.arange(60.0), 400, np.random.default_rng(0))
+    assert evidence.auc == 1.0 and evidence.auc_low == 0.0  # a third of the resamples holds no success
+
+
+def test_bias_and_variance_are_apart() -> None:
+    true = np.tile([0.0, 1.0], 20)
+    shifted = weigh(true + 0.3, true, np.arange(40.0), 200, np.random.default_rng(0))
+    assert shifted.bias == pytest.approx(0.3) and shifted.variance == pytest.approx(0.0)
+    noisy = weigh(
+        true + np.tile([0.3, 0.3, -0.3, -0.3], 10), true, np.arange(40.0), 200, np.random.default_rng(0)
+    )
+    assert noisy.bias == pytest.approx(0.0) and noisy.variance == pytest.approx(0.09)
+    assert noisy.bias_low < 0.0 < noisy.bias_high
+
+
+def test_the_calibration_error_of_a_calibrated_judge_is_small_with_few_anchors() -> None:
+    errors = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        predicted = rng.random(60)
+        errors.append(calibration_error(predicted, (rng.random(60) < predicted).astype(float), np.arange(60)))
+    assert np.mean(errors) < 0.06 and np.mean(np.array(errors) > 0.1) < 0.15
+
+
+def test_page_hinkley_by_hand() -> None:
+    """Tolerance .1, threshold 1: after ten zeros, ones add 1 - 1/11 - .1, 1 - 2/12 - .1 ...: the second is too much."""
+    test = PageHinkley(0.1, 1.0)
+    assert not any(test.update(0.0) for _ in range(10))
+    assert [test.update(1.0), test.update(1.0)] == [False, True]
+    fall = PageHinkley(0.1, 1.0)
+    assert [fall.update(-value) for value in [0.0] * 10 + [1.0, 1.0]] == [False] * 11 + [True]
+
+
+def test_no_drift_alarm_from_noise_alone() -> None:
+    rng = np.random.default_rng(0)
+    test = PageHinkley(0.1, 4.0)
+    predicted = rng.beta(0.6, 0.6, size=2000)
+    assert sum(test.update(p - float(rng.random() < p)) for p in predicted) == 0
+
+
+def test_a_surge_is_two_misses_in_eight_and_passes() -> None:
+    surge = Surge(DriftConfig())
+    for _ in range(8):
+        surge.update(0.01)
+    for value, active in [
+        *[(0.01, False)] * 6,
+        (1.0, False),
+        (1.0, True),
+        *[(0.01, True)] * 6,
+        (0.01, False),
+    ]:
+        surge.update(value)
+        assert surge.active is active
