@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 
+from reward_model.interface import RewardModelError
 from rl import cli
 from rl.agent.acting import WeightsError as PolicyWeightsError
 from rl.agent.backbones import BackboneError
@@ -26,6 +27,7 @@ from rl.runtime.weights import WeightsError
 from robot.interfaces import DeviceError, RobotFault
 from robot.types import BadDataError
 from worldmodel.interface import WorldModelError
+from worldmodel.lpips import LpipsWeightsError
 
 EXPECTED = (  # their messages name the place and the remedy
     ConfigError,
@@ -38,6 +40,8 @@ EXPECTED = (  # their messages name the place and the remedy
     RobotFault,
     BadDataError,
     WorldModelError,
+    LpipsWeightsError,
+    RewardModelError,
 )
 FOREIGN = (  # from torn files and a full disk, whose messages name less
     ValueError,

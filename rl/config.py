@@ -22,15 +22,17 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import configs
+from reward_model.calibration.demo.experiment import ExperimentConfig
 from rl.agent.sac import SACConfig
 from rl.agent.spec import GripperControl
 from rl.overrides import explain, in_grammar
 from rl.replay.lerobot.config import ExportConfig, ImportConfig
+from rl.reward_config import EvaluateRewardModelConfig, TrainRewardModelConfig
 from rl.synthetic import SyntheticConfig
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import ActorWaits, PacingConfig
-from rl.world_model_config import FinetuneWorldModelConfig
+from rl.world_model_config import EvaluateWorldModelConfig, FinetuneWorldModelConfig
 from robot.factory import ClockKind, ObsKind, RobotConfig, RobotKind
 
 CONFIG_DIR = Path(configs.__file__).parent
@@ -252,6 +254,15 @@ class BenchConfig:
             raise ValueError("bench: expected at least one task, arm and seed, and parallel >= 1")
 
 
+@dataclass(frozen=True)
+class CalibrationDemoConfig:
+    """Everything that `groundhog calibration-demo` needs. docs_dir: for the picture, and its page gets the table."""
+
+    experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
+    out: str = "benchmarks/results/calibration_demo.json"
+    docs_dir: str = "docs"
+
+
 SCHEMAS: dict[str, type[Any]] = {
     "train": TrainConfig,
     "record": RecordConfig,
@@ -259,8 +270,12 @@ SCHEMAS: dict[str, type[Any]] = {
     "show": ShowConfig,
     "bench": BenchConfig,
     "import-dataset": ImportConfig,
-    "finetune-world-model": FinetuneWorldModelConfig,
     "export-dataset": ExportConfig,
+    "finetune-world-model": FinetuneWorldModelConfig,
+    "evaluate-world-model": EvaluateWorldModelConfig,
+    "calibration-demo": CalibrationDemoConfig,
+    "train-reward-model": TrainRewardModelConfig,
+    "evaluate-reward-model": EvaluateRewardModelConfig,
 }
 
 

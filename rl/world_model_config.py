@@ -8,6 +8,7 @@ from rl.replay.lerobot.mapping import MappingConfig
 from rl.replay.sampler import Holdout
 from worldmodel.adapt import ChampionConfig
 from worldmodel.factory import WorldModelConfig
+from worldmodel.metrics import Convention
 
 
 @dataclass(frozen=True)
@@ -48,4 +49,40 @@ class FinetuneWorldModelConfig:
         if self.horizon > self.model.max_horizon:
             raise ValueError(
                 f"horizon: expected at most model.max_horizon={self.model.max_horizon}, got {self.horizon}"
+            )
+
+
+@dataclass(frozen=True)
+class EvaluateWorldModelConfig:
+    """Everything that `groundhog evaluate-world-model` needs.
+
+    model: a version's file, or a run or an `out` of finetune-world-model, for its newest version. data: a run
+    directory, a replay store, or a LeRobot dataset (mapping=...). all_episodes: nothing was trained on these data,
+    judge on all of them. horizons: seconds ahead. lpips: weight file, by default that of an installed package.
+    results: a results file in which the rows replace those of the same data and model.
+    """
+
+    model: str = "???"
+    data: str = "???"
+    out: str | None = None  # default `evaluation` beside the versions
+    results: str | None = None
+    name: str | None = None  # of the data in the rows; default the task
+    model_name: str | None = None  # in the rows; default its kind
+    all_episodes: bool = False
+    holdout: Holdout = field(default_factory=Holdout)
+    clips: int = 64
+    horizons: list[float] = field(default_factory=lambda: [1.0, 2.0])
+    convention: Convention = Convention.RGB
+    lpips: str | None = None
+    pictures: int = 4  # clips in the contact sheet and in the film
+    seed: int = 0
+    device: str = "cpu"
+    mapping: MappingConfig = field(default_factory=MappingConfig)
+
+    def __post_init__(self) -> None:
+        if not self.horizons or min(self.horizons) <= 0:
+            raise ValueError(f"horizons: expected seconds > 0, got {list(self.horizons)}")
+        if min(self.clips, self.pictures) < 1:
+            raise ValueError(
+                f"evaluate-world-model: expected clips and pictures >= 1, got {self.clips}, {self.pictures}"
             )
