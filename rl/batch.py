@@ -16,8 +16,9 @@ class Batch:
     """B transitions. images and next_images: view -> (B, H, W, 3) uint8; proprio (B, P); action (B, A).
 
     reward, gripper_changed, weight: (B,) float32. terminated, truncated, intervened: (B,) bool. source: (B,) uint8.
-    goal_proprio (B, P): proprio at the success in which the transition's episode ended, measured by the robot;
-    goal_known (B,) bool: False, and goal_proprio 0, where the episode is open, failed or imagined.
+    goal_proprio (B, P): proprio, measured by the robot, at the next change of the gripper in the transition's episode,
+    or at its success behind the last one; goal_known (B,) bool: False, and goal_proprio 0, where the episode is open,
+    failed or imagined.
     shares: transitions of each share, in the order in which they lie in the batch, e.g. {"demo": 32, "online": 32}.
     """
 

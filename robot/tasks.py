@@ -40,8 +40,9 @@ class TaskSpec:
     An action entry of 1 moves the target by `action_scale`. Success counts once it has held for `hold_steps`
     observations in a row. The tool point stays in [workspace_lower, workspace_upper] (3,), its rotation
     within `rotation_limit` (3,) of `reference_rotation` (3, 3), per axis of the rotation vector.
-    goal: entries of the tool's pose that must come near their value at success -> (range of that distance,
-    tolerance), for a learner that is to see it; empty where no such entry decides.
+    goal: entries of the tool's pose that must come near their value where the gripper is next told to change, or at
+    success behind the last change -> (range of that distance, tolerance), for a learner that is to see it; empty where
+    no such entry decides.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,11 +26,15 @@ class WeightsError(ValueError):
 
 @dataclass(frozen=True)
 class ActingConfig:
-    """Networks that acting needs. hidden: width of every hidden layer. log_std_*: bounds before the tanh."""
+    """Networks that acting needs. hidden: width of every hidden layer.
+
+    std_init: of the policy before the tanh, at the start; log_std_min, log_std_max: its bounds later.
+    """
 
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     hindsight: HindsightConfig = field(default_factory=HindsightConfig)
     hidden: int = 128
+    std_init: float = 1.0
     log_std_min: float = -5.0
     log_std_max: float = 1.0
 
@@ -40,10 +45,14 @@ class ActingConfig:
             raise ValueError(
                 f"log_std_min: expected less than log_std_max, got {self.log_std_min} and {self.log_std_max}"
             )
+        if not math.exp(self.log_std_min) <= self.std_init <= math.exp(self.log_std_max):
+            raise ValueError(
+                f"std_init: expected within exp(log_std_min) .. exp(log_std_max), got {self.std_init}"
+            )
 
 
 class ActingPolicy(nn.Module):
-    """Encoder, Gaussian policy and, where the gripper's control is discrete, the gripper critic.
+    """Encoder, Gaussian policy and, where the gripper's control is discrete, the policy of its commands.
 
     seed: initial weights, and the noise of stochastic actions. Raises ValueError where `config.hindsight` asks
     for a head that `spec` cannot feed.
@@ -62,7 +71,9 @@ class ActingPolicy(nn.Module):
             self.encoder = ObservationEncoder(config.encoder, spec, config.hindsight)
             width = self.encoder.out_dim
             log_std_range = (config.log_std_min, config.log_std_max)
-            self.policy = GaussianPolicy(width, config.hidden, spec.policy_dim, log_std_range)
+            self.policy = GaussianPolicy(
+                width, config.hidden, spec.policy_dim, log_std_range, config.std_init
+            )
             self.gripper = None
             if spec.gripper is GripperControl.DISCRETE:
                 self.gripper = EnsembleMLP(1, width, config.hidden, len(gripper.COMMANDS))
@@ -93,13 +104,32 @@ class ActingPolicy(nn.Module):
         action = np.zeros(ACTION_DIM, np.float32)
         action[self._indices] = chosen[0].cpu().numpy()
         if self.gripper is not None:
-            action[GRIPPER_INDEX] = gripper.COMMANDS[int(self.gripper(features)[0, 0].argmax())]
+            action[GRIPPER_INDEX] = gripper.COMMANDS[int(self.commands(features))]
         if not np.isfinite(action).all():
             raise FloatingPointError(
                 f"policy: expected a finite action, got {action} for proprio {observation.proprio}; "
                 "check the sensors, then the weights"
             )
         return action
+
+    @property
+    def critic_dim(self) -> int:
+        """Entries of `critic_input`."""
+        return self.encoder.out_dim + self.spec.policy_dim + int(self.gripper is not None)
+
+    def critic_input(self, features: Tensor, action: Tensor, command: Tensor) -> Tensor:
+        """What a critic sees (B, critic_dim): features, the policy's entries of the action, and the entry of the
+        command `command` (B,) where the gripper's control is discrete.
+        """
+        parts = (features, action)
+        return torch.cat(parts if self.gripper is None else (*parts, gripper.entry(command)), -1)
+
+    def commands(self, features: Tensor) -> Tensor:
+        """Index (B,) of the gripper command that the policy gives; 0, without a meaning, if it gives none."""
+        if self.gripper is None:
+            return torch.zeros(len(features), dtype=torch.int64, device=self.device)
+        index: Tensor = self.gripper(features)[0].argmax(dim=-1)
+        return index
 
     def tensors(self) -> dict[str, Tensor]:
         """A copy on the CPU of exactly what acting needs; a frozen trunk is named by its checksum only."""

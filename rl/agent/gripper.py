@@ -1,12 +1,12 @@
-"""The discrete gripper: commands, the double-DQN target, and the margin loss for demonstrated commands."""
+"""The discrete gripper: its commands, and the loss of the categorical policy that chooses among them."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 COMMANDS = (-1.0, 0.0, 1.0)  # close, keep, open: the gripper entry of the action
-MARGIN = 0.1  # how far a demonstrated command must lead; small beside returns of at most 1
 
 
 def command_index(action: Tensor) -> Tensor:
@@ -14,26 +14,17 @@ def command_index(action: Tensor) -> Tensor:
     return (action > 0.5).long() - (action < -0.5).long() + 1
 
 
-def td_target(
-    reward: Tensor, not_terminated: Tensor, discount: float, online: Tensor, target: Tensor
-) -> Tensor:
-    """y = r + discount * (1 - terminated) * Q_target(s', argmax_c Q_online(s', c)) (double DQN), all (B,).
-
-    online, target: next-state values (B, 3).
-    """
-    best = online.argmax(dim=-1, keepdim=True)
-    return reward + discount * not_terminated * target.gather(1, best).squeeze(1)
+def entry(index: Tensor) -> Tensor:
+    """The gripper entry (B, 1) of the commands `index` (B,)."""
+    return (index - 1).to(torch.float32)[:, None]
 
 
-def taken(values: Tensor, index: Tensor) -> Tensor:
-    """Values (B,) of the commands `index` (B,) out of (B, 3)."""
-    return values.gather(1, index[:, None]).squeeze(1)
+def cloning_loss(logits: Tensor, index: Tensor) -> Tensor:
+    """-log pi(c | s) of the commands `index` (B,): (B, 3) -> (B,)."""
+    return F.cross_entropy(logits, index, reduction="none")
 
 
-def margin_loss(values: Tensor, index: Tensor) -> Tensor:
-    """max_c [Q(s, c) + MARGIN * (c != c_demo)] - Q(s, c_demo), (B,): 0 once the demonstrated command leads.
-
-    A margin, unlike a softmax, leaves the values on the scale of returns.
-    """
-    lead = torch.full_like(values, MARGIN).scatter_(1, index[:, None], 0.0)
-    return (values + lead).amax(dim=1) - taken(values, index)
+def policy_loss(logits: Tensor, values: Tensor, temperature: Tensor) -> Tensor:
+    """sum_c pi(c | s) (alpha log pi(c | s) - Q(s, c)), as in discrete SAC. logits, values: (B, 3) -> (B,)."""
+    log_prob = logits.log_softmax(dim=-1)
+    return (log_prob.exp() * (temperature * log_prob - values)).sum(dim=-1)

@@ -1,7 +1,8 @@
-"""HindsightHead: reads off the images how far the tool is from its own pose at that episode's success.
+"""HindsightHead: reads off the images how far the tool is from where it will next grasp, let go, or have succeeded.
 
-Labels are differences of poses that the robot measured in episodes which succeeded, so nobody measures the goal. Policy
-and critics get the prediction at a coarse and at a saturating scale: a value that falls within a millimetre needs it.
+Labels are differences of poses that the robot measured in episodes which succeeded: the pose now, and that at the next
+change of the gripper, or at success behind the last one. So nobody measures a goal, an object or a grasp. Policy and
+critics get the prediction at a coarse and at a saturating scale: a value that falls within a millimetre needs it.
 """
 
 from __future__ import annotations

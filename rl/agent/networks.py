@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -56,9 +57,14 @@ def _orthogonal(rows: int, columns: int, gain: float) -> Tensor:
 
 
 class GaussianPolicy(nn.Module):
-    """(B, D) features -> SquashedGaussian over (B, A); two hidden layers of LayerNorm and tanh."""
+    """(B, D) features -> SquashedGaussian over (B, A); two hidden layers of LayerNorm and tanh.
 
-    def __init__(self, in_dim: int, hidden: int, action_dim: int, log_std_range: tuple[float, float]) -> None:
+    std: of every action entry before the tanh, at the start.
+    """
+
+    def __init__(
+        self, in_dim: int, hidden: int, action_dim: int, log_std_range: tuple[float, float], std: float
+    ) -> None:
         super().__init__()
         self.log_std_min, self.log_std_max = log_std_range
         self.trunk = nn.Sequential(
@@ -70,9 +76,10 @@ class GaussianPolicy(nn.Module):
             nn.Tanh(),
         )
         self.head = nn.Linear(hidden, 2 * action_dim)
-        # A small head starts the policy at zero motion with std 1, whatever it sees.
+        # A small head starts the policy at zero motion with this std, whatever it sees.
         nn.init.orthogonal_(self.head.weight, 0.01)
         nn.init.zeros_(self.head.bias)
+        nn.init.constant_(self.head.bias[action_dim:], math.log(std))
 
     def forward(self, features: Tensor) -> SquashedGaussian:
         mean, log_std = self.head(self.trunk(features)).chunk(2, dim=-1)

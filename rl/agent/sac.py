@@ -1,6 +1,6 @@
 """SACAgent: soft actor-critic with prior data (as in RLPD and HIL-SERL), the learner's update.
 
-Flow: Batch -> Staging (random shift) -> encoder (and hindsight head) -> critics (and gripper critic) -> policy ->
+Flow: Batch -> Staging (random shift) -> encoder (and hindsight head) -> critics -> policy (and gripper policy) ->
 temperature.
 """
 
@@ -39,9 +39,8 @@ class SACConfig(ActingConfig):
     num_min_critics: size of the random subset of critics whose minimum is the target.
     policy_every: critic updates per policy update. backup_entropy: entropy bonus in the target.
     target_entropy_per_dim: nats per action dimension. augment_px: largest shift, pixels.
-    gripper_penalty: cost of one change of the gripper's state, seen by the gripper critic only.
-    gripper_trains_encoder: the gripper critic's loss shapes the encoder too.
-    synthetic_trains_policy: imagined states train policy, temperature and gripper critic too, not the critics alone.
+    gripper_penalty: taken from the reward for each change of a discrete gripper's state.
+    synthetic_trains_policy: imagined states train policy and temperature too, not the critics alone.
     bc_weight falls linearly to bc_weight_final over bc_decay_updates; it holds the policy near demonstrated
     and corrected actions. grad_clip: largest gradient norm per optimiser, None for no limit.
     """
@@ -57,7 +56,6 @@ class SACConfig(ActingConfig):
     target_entropy_per_dim: float = -0.5
     temperature_init: float = 0.01
     gripper_penalty: float = 0.02
-    gripper_trains_encoder: bool = False
     synthetic_trains_policy: bool = False
     augment_px: int = 4
     bc_weight: float = 0.0
@@ -99,10 +97,8 @@ class SACAgent:
         critic_seed, noise_seed, shift_seed = np.random.SeedSequence(seed).generate_state(3).tolist()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(critic_seed)
-            inputs = self.acting.encoder.out_dim + spec.policy_dim
-            self.critic = EnsembleMLP(config.num_critics, inputs, config.hidden, 1).to(device)
+            self.critic = EnsembleMLP(config.num_critics, self.acting.critic_dim, config.hidden, 1).to(device)
         self.target_critic = copy.deepcopy(self.critic)
-        self.target_gripper = copy.deepcopy(self.acting.gripper)
         gripper_parameters = list(self.acting.gripper.parameters()) if self.acting.gripper else []
         self.log_temperature = nn.Parameter(torch.tensor(math.log(config.temperature_init), device=device))
         self.target_entropy = config.target_entropy_per_dim * spec.policy_dim
@@ -151,16 +147,14 @@ class SACAgent:
             following = self._staging.next_observation(batch, self._rng)
             next_features = self.acting.encoder(following.stacks, following.proprio)
             target = self._td_target(step, next_features)
-        values = self.critic(torch.cat((features, step.action), -1)).squeeze(-1)  # (E, B)
+        taken = self.acting.critic_input(features, step.action, step.gripper)
+        values = self.critic(taken).squeeze(-1)  # (E, B)
         # L_Q = mean_{i, b} w_b (Q_i(s, a) - y)^2
         losses = {"critic": (step.weight * (values - target).square()).mean()}
         watched = {"q_mean": values.detach().mean(), "target_mean": target.mean()}
         # Whether the policy is sure decides how much may be imagined: imagined states must not decide that in turn.
         trusted = len(batch) if self.config.synthetic_trains_policy else batch.num_real
         real_step = step.first(trusted)
-        if self.acting.gripper is not None:
-            seen = features if self.config.gripper_trains_encoder else features.detach()
-            losses["gripper"] = self._gripper_loss(real_step, seen[:trusted], next_features[:trusted])
         hindsight, errors = self._hindsight(batch, now, goal_offset)
         metrics = self._descend(losses | hindsight, watched | errors)
         self._track_targets()
@@ -177,27 +171,16 @@ class SACAgent:
             subset = self._rng.choice(
                 self.config.num_critics, self.config.num_min_critics, replace=False
             ).tolist()
-        values = self.target_critic(torch.cat((next_features, action), -1), subset)
+        joined = self.acting.critic_input(next_features, action, self.acting.commands(next_features))
+        values = self.target_critic(joined, subset)
         value = values.squeeze(-1).amin(dim=0)
         if self.config.backup_entropy:
             value = value - self.log_temperature.exp() * log_prob
-        target: Tensor = step.reward + self.config.discount * step.not_terminated * value
+        reward = step.reward
+        if self.acting.gripper is not None:
+            reward = reward - self.config.gripper_penalty * step.gripper_changed
+        target: Tensor = reward + self.config.discount * step.not_terminated * value
         return target
-
-    def _gripper_loss(self, step: StagedStep, features: Tensor, next_features: Tensor) -> Tensor:
-        """TD loss of the gripper critic on reward - penalty * changed, plus the margin of expert commands."""
-        assert self.acting.gripper is not None and self.target_gripper is not None
-        reward = step.reward - self.config.gripper_penalty * step.gripper_changed
-        with torch.no_grad():
-            online, target = self.acting.gripper(next_features)[0], self.target_gripper(next_features)[0]
-            y = gripper.td_target(reward, step.not_terminated, self.config.discount, online, target)
-        values = self.acting.gripper(features)[0]
-        loss = (step.weight * (gripper.taken(values, step.gripper) - y).square()).mean()
-        if self.bc_weight > 0.0:
-            loss = loss + self.bc_weight * _expert_mean(
-                gripper.margin_loss(values, step.gripper), step.expert
-            )
-        return loss
 
     def _hindsight(
         self, batch: Batch, now: StagedObservation, predicted: Tensor | None
@@ -220,7 +203,7 @@ class SACAgent:
         distribution = self.acting.policy(features)
         action, log_prob = distribution.sample(self._noise(len(features)))
         temperature = self.log_temperature.exp().detach()
-        value = self.critic(torch.cat((features, action), -1)).mean()
+        value = self.critic(self.acting.critic_input(features, action, self.acting.commands(features))).mean()
         policy_loss = temperature * log_prob.mean() - value
         if self.bc_weight > 0.0:
             error = (distribution.mode - step.action).square().sum(-1)
@@ -230,6 +213,8 @@ class SACAgent:
             "policy": policy_loss,
             "temperature": self.log_temperature * (entropy - self.target_entropy),
         }
+        if self.acting.gripper is not None:
+            losses["gripper"] = self._gripper_loss(step, features, action.detach(), temperature)
         watched = {
             "entropy": entropy,
             "temperature": temperature,
@@ -237,6 +222,25 @@ class SACAgent:
             "saturated": (action.detach().abs() > SATURATED).float().mean(),
         }
         return self._descend(losses, watched)
+
+    def _gripper_loss(
+        self, step: StagedStep, features: Tensor, action: Tensor, temperature: Tensor
+    ) -> Tensor:
+        """Mean over the batch of `gripper.policy_loss` beside the policy's own `action`, and of the cloning term."""
+        assert self.acting.gripper is not None
+        logits = self.acting.gripper(features)[0]
+        with torch.no_grad():
+            values = [
+                self.critic(
+                    self.acting.critic_input(features, action, torch.full_like(step.gripper, command))
+                )
+                for command in range(len(gripper.COMMANDS))
+            ]
+        loss = gripper.policy_loss(logits, torch.cat(values, -1).mean(0), temperature).mean()
+        if self.bc_weight > 0.0:
+            cloning = gripper.cloning_loss(logits, step.gripper)
+            loss = loss + self.bc_weight * _expert_mean(cloning, step.expert)
+        return loss
 
     @property
     def bc_weight(self) -> float:
@@ -255,7 +259,7 @@ class SACAgent:
         features, goal_offset = self.acting.encoder.encode(now.stacks, now.proprio)
         loss = (self.acting.policy(features).mode - step.action).square().sum(-1).mean()
         if self.acting.gripper is not None:
-            loss = loss + gripper.margin_loss(self.acting.gripper(features)[0], step.gripper).mean()
+            loss = loss + gripper.cloning_loss(self.acting.gripper(features)[0], step.gripper).mean()
         hindsight, errors = self._hindsight(batch, now, goal_offset)
         return self._descend({"cloning": loss} | hindsight, errors)
 
@@ -265,7 +269,8 @@ class SACAgent:
         self.spec.check_batch(batch)
         now = self._staging.observation(batch, None)
         features = self.acting.encoder(now.stacks, now.proprio)
-        values = self.critic(torch.cat((features, self._staging.step(batch).action), -1))
+        step = self._staging.step(batch)
+        values = self.critic(self.acting.critic_input(features, step.action, step.gripper))
         result: NDArray[np.float32] = values.squeeze(-1).amin(dim=0).cpu().numpy()
         return result
 
@@ -319,9 +324,6 @@ class SACAgent:
         """theta_target <- theta_target + tau (theta - theta_target)."""
         online: list[Tensor] = list(self.critic.parameters())
         target: list[Tensor] = list(self.target_critic.parameters())
-        if self.acting.gripper is not None and self.target_gripper is not None:
-            online += self.acting.gripper.parameters()
-            target += self.target_gripper.parameters()
         with torch.no_grad():
             torch._foreach_lerp_(target, online, self.config.tau)
 
@@ -375,8 +377,6 @@ class SACAgent:
     def _networks(self) -> dict[str, Tensor]:
         """Learned tensors beside the acting policy's."""
         modules = {"critic": self.critic, "target_critic": self.target_critic}
-        if self.target_gripper is not None:
-            modules["target_gripper"] = self.target_gripper
         tensors = {
             f"{m}.{name}": tensor
             for m, module in modules.items()

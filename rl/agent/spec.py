@@ -34,7 +34,9 @@ class GoalUnit(Enum):
 
 @dataclass(frozen=True)
 class GoalOffset:
-    """A tool-pose entry of the proprio, `index`, whose distance from its value at success decides over success.
+    """A tool-pose entry of the proprio, `index`, whose distance from its value at the next goal decides over success.
+
+    A goal is the pose at the next change of the gripper, or at success behind the last one.
 
     coarse: range of the offsets. fine: scale of the saturating feature, about the tolerance; both in `unit`.
     """

@@ -21,11 +21,11 @@ class ValueModel:
 
     def __init__(self, config: SACConfig, policy: ActingPolicy) -> None:
         self._policy = policy
-        spec = policy.spec
-        inputs = policy.encoder.out_dim + spec.policy_dim
         with torch.random.fork_rng(devices=[]):
-            self._critic = EnsembleMLP(config.num_critics, inputs, config.hidden, 1).to(policy.device)
-        self._staging = Staging(spec, 0, policy.device)
+            self._critic = EnsembleMLP(config.num_critics, policy.critic_dim, config.hidden, 1).to(
+                policy.device
+            )
+        self._staging = Staging(policy.spec, 0, policy.device)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over `SACAgent.value_tensors()`; on WeightsError nothing has changed."""
@@ -40,6 +40,7 @@ class ValueModel:
         """(B,) values of the batch's actions, images unshifted."""
         now = self._staging.observation(batch, None)
         features = self._policy.encoder(now.stacks, now.proprio)
-        values = self._critic(torch.cat((features, self._staging.step(batch).action), -1))
+        step = self._staging.step(batch)
+        values = self._critic(self._policy.critic_input(features, step.action, step.gripper))
         result: NDArray[np.float32] = values.squeeze(-1).amin(dim=0).cpu().numpy()
         return result

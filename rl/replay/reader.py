@@ -119,7 +119,7 @@ class StoreReader:
                     self._starts.extend(np.arange(info.first_row, info.end_row - 1))
             self._num_settled = len(self._starts.view)
             self._episodes += finished
-            self._goals.extend(finished, self._proprio)
+            self._goals.extend(finished, self.records)
         first = trusted if finished else max(trusted, seen - 1)
         self._starts.extend(self._same_episode(first, count))
         self._num_rows = count

@@ -63,7 +63,7 @@ def test_loss_and_errors_count_labelled_rows_only() -> None:
 
 @pytest.mark.parametrize("head_kind", list(HeadKind))
 def test_its_gradient_reaches_the_trunk_and_no_other_loss_reaches_it(head_kind: HeadKind) -> None:
-    agent = seeing_agent(encoder=replace(TINY, head=head_kind), gripper_trains_encoder=True)
+    agent = seeing_agent(encoder=replace(TINY, head=head_kind))
     batch = make_batch(SPEC)
     now = agent._staging.observation(batch, None)
     features, predicted = agent.acting.encoder.encode(now.stacks, now.proprio)
@@ -73,7 +73,7 @@ def test_its_gradient_reaches_the_trunk_and_no_other_loss_reaches_it(head_kind: 
     losses, _ = agent._hindsight(batch, now, predicted)
     reached = torch.autograd.grad(losses["hindsight"], head + trunk, retain_graph=True)
     assert all(bool(gradient.any()) for gradient in reached)
-    critic = agent.critic(torch.cat((features, torch.zeros(8, SPEC.policy_dim)), -1)).sum()
+    critic = agent.critic(torch.cat((features, torch.zeros(8, SPEC.policy_dim + 1)), -1)).sum()
     assert agent.acting.gripper is not None
     others = critic + agent.acting.policy(features).mode.sum() + agent.acting.gripper(features).sum()
     blocked = torch.autograd.grad(others, head + trunk, allow_unused=True)

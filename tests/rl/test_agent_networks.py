@@ -73,12 +73,12 @@ def test_std_is_a_standard_deviation_not_a_variance() -> None:
     assert torch.atanh(action).std().item() == pytest.approx(0.04, rel=0.03)
 
 
-def test_policy_starts_near_zero_motion_and_clamps_its_std() -> None:
+def test_policy_starts_near_zero_motion_at_its_std_and_clamps_it() -> None:
     torch.manual_seed(0)
-    policy = GaussianPolicy(6, 16, 3, (-5.0, 1.0))
+    policy = GaussianPolicy(6, 16, 3, (-5.0, 1.0), 0.2)
     start = policy(torch.randn(32, 6))
     assert start.mean.abs().max() < 0.1
-    assert (start.log_std.exp() - 1).abs().max() < 0.1
+    assert (start.log_std.exp() - 0.2).abs().max() < 0.02
     with torch.no_grad():
         policy.head.bias[3:] = 99.0
     assert policy(torch.randn(2, 6)).log_std.unique().tolist() == [1.0]

@@ -86,45 +86,58 @@ def test_backup_entropy_enters_only_when_asked() -> None:
     assert (without[4:] != with_entropy[4:]).all()
 
 
-def test_penalty_reaches_the_gripper_loss_at_every_update_and_never_the_task() -> None:
-    agents = {penalty: make_agent(gripper_penalty=penalty, policy_every=1) for penalty in (0.0, 0.5)}
-    metrics = {penalty: agent.update(make_batch()) for penalty, agent in agents.items()}
-    assert metrics[0.0]["learner/gripper_loss"] != metrics[0.5]["learner/gripper_loss"]
-    assert metrics[0.0]["learner/critic_loss"] == metrics[0.5]["learner/critic_loss"]
-    for module in ("critic", "target_critic"):
-        for one, other in zip(
-            getattr(agents[0.0], module).parameters(), getattr(agents[0.5], module).parameters(), strict=True
-        ):
-            assert torch.equal(one, other)
-    assert not torch.equal(agents[0.0].acting.gripper.biases[-1], agents[0.5].acting.gripper.biases[-1])
-    for one, other in zip(
-        agents[0.0].acting.encoder.parameters(), agents[0.5].acting.encoder.parameters(), strict=True
-    ):
-        assert torch.equal(one, other)
+def test_penalty_is_taken_from_the_reward_of_real_changes_and_only_with_a_discrete_gripper() -> None:
+    changed = np.array([False, True], np.float32)
+    ends = {"reward": np.ones(2, np.float32), "terminated": np.ones(2, bool), "gripper_changed": changed}
+    discrete, fixed = make_agent(gripper_penalty=0.25), make_agent(PROPRIO_ONLY, gripper_penalty=0.25)
+    np.testing.assert_allclose(td_target(discrete, rows=2, **ends), [1.0, 0.75])
+    np.testing.assert_allclose(td_target(fixed, rows=2, **ends), [1.0, 1.0])
 
 
-def test_penalty_counts_only_real_changes_of_the_gripper() -> None:
-    def loss(penalty: float) -> float:
-        batch = make_batch(gripper_changed=np.zeros(8, np.float32))
-        return make_agent(gripper_penalty=penalty).update(batch)["learner/gripper_loss"]
+def test_critics_and_their_target_see_the_command_and_the_motion() -> None:
+    agent = make_agent(discount=1.0 - 1e-6, augment_px=0)
+    with torch.no_grad():
+        for critic in (agent.critic, agent.target_critic):
+            critic.weights[0][:, :-1] = 0.0  # blind to all but the command
+        agent.acting.gripper.weights[-1].zero_()
+        agent.acting.gripper.biases[-1].copy_(torch.tensor([0.0, 0.0, 1.0]))  # always open
+    action = np.zeros((3, 7), np.float32)
+    action[:, 6] = gripper.COMMANDS
+    values = agent.q_values(make_batch(rows=3, action=action))
+    assert len(set(values.tolist())) == 3
+    not_over = {"reward": np.zeros(3, np.float32), "terminated": np.zeros(3, bool)}
+    target = td_target(agent, rows=3, gripper_changed=np.zeros(3, np.float32), **not_over)
+    opened = agent.target_critic(
+        torch.cat((torch.zeros(1, agent.critic.weights[0].shape[1] - 1), torch.ones(1, 1)), -1)
+    )
+    assert all(np.isclose(opened.flatten().tolist(), value, rtol=1e-5).any() for value in target)
 
-    assert loss(0.0) == loss(0.5)
+
+def test_gripper_policy_prefers_the_valued_command_and_keeps_its_temperature() -> None:
+    logits = torch.zeros(1, 3, requires_grad=True)
+    values = torch.tensor([[0.1, 0.2, 0.4]])
+    for _ in range(400):
+        loss = gripper.policy_loss(logits, values, torch.tensor(0.1)).sum()
+        (gradient,) = torch.autograd.grad(loss, logits)
+        logits = (logits - 10.0 * gradient).detach().requires_grad_()
+    torch.testing.assert_close(logits.softmax(-1), (values / 0.1).softmax(-1), atol=1e-3, rtol=0.0)
 
 
-def test_gripper_target_is_a_double_dqn() -> None:
-    online, target = torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([[10.0, 20.0, 30.0]])
-    y = gripper.td_target(torch.tensor([1.0]), torch.tensor([1.0]), 0.5, online, target)
-    assert y.tolist() == [11.0]  # the online critic chooses, the target critic values
-    y = gripper.td_target(torch.tensor([1.0]), torch.tensor([0.0]), 0.5, online, target)
-    assert y.tolist() == [1.0]
-
-
-def test_gripper_commands_and_margin() -> None:
+def test_gripper_commands_their_entries_and_cloning() -> None:
     index = gripper.command_index(torch.tensor([-1.0, -0.5, 0.0, 0.4, 1.0]))
     assert [gripper.COMMANDS[i] for i in index] == [-1.0, 0.0, 0.0, 0.0, 1.0]
-    values = torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.05, 0.0]])
-    loss = gripper.margin_loss(values, torch.tensor([1, 1]))
-    torch.testing.assert_close(loss, torch.tensor([0.0, 0.05]))
+    assert gripper.entry(index).flatten().tolist() == [-1.0, 0.0, 0.0, 0.0, 1.0]
+    loss = gripper.cloning_loss(torch.log(torch.tensor([[0.2, 0.3, 0.5]])), torch.tensor([2]))
+    torch.testing.assert_close(loss, -torch.log(torch.tensor([0.5])))
+
+
+def test_gripper_policy_clones_experts_only() -> None:
+    def loss(source: Source, intervened: bool = False) -> float:
+        agent = make_agent(policy_every=1, bc_weight=0.5, bc_weight_final=0.5)
+        batch = make_batch(source=np.full(8, source), intervened=np.full(8, intervened))
+        return agent.update(batch)["learner/gripper_loss"]
+
+    assert loss(Source.DEMO) == loss(Source.REAL, intervened=True) > loss(Source.REAL) + 0.1
 
 
 def test_weight_scales_a_sample_and_zero_removes_it() -> None:
@@ -135,7 +148,6 @@ def test_weight_scales_a_sample_and_zero_removes_it() -> None:
     kept = make_agent().update(make_batch(weight=weight))
     changed = make_agent().update(make_batch(weight=weight, reward=reward))
     assert kept["learner/critic_loss"] == changed["learner/critic_loss"]
-    assert kept["learner/gripper_loss"] == changed["learner/gripper_loss"]
     full = make_agent().update(make_batch(reward=reward))
     assert full["learner/critic_loss"] > 100 * kept["learner/critic_loss"]
 

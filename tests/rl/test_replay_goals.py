@@ -1,4 +1,4 @@
-"""Hindsight goals: the last proprio of a transition's episode, where that episode was a finished, real success."""
+"""Hindsight goals: the proprio at the next change of the gripper or at success, in finished, real successes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from robot.types import Source
 
 
 def record(
-    writer: StoreWriter, steps: int, reason: EndReason, source: Source | None = None, corrected: int = -1
+    writer: StoreWriter,
+    steps: int,
+    reason: EndReason,
+    source: Source | None = None,
+    corrected: int = -1,
+    toggled: tuple[int, ...] = (),
 ) -> None:
     """An episode of `steps`; terminal where `reason` is a success or a failure."""
     number = writer.begin_episode(observation(writer.num_episodes, 0))
@@ -28,6 +33,7 @@ def record(
         last = step == steps - 1
         terminated = last and reason in (EndReason.SUCCESS, EndReason.FAILURE, EndReason.DISCARDED)
         added = transition(number, step, terminated=terminated, intervened=step == corrected)
+        added = replace(added, gripper_changed=step in toggled)
         if reason is EndReason.FAILURE:
             added = replace(added, reward=0.0)
         writer.add(added if source is None else replace(added, source=source))
@@ -74,6 +80,22 @@ def test_only_finished_real_successes_have_a_goal(tmp_path: Path, segment_rows: 
             6: None,
             7: (7, 1),
         }
+
+
+@pytest.mark.parametrize("segment_rows", [2, 3, 64])
+def test_the_goal_of_a_row_is_where_the_gripper_is_next_told_to_change(
+    tmp_path: Path, segment_rows: int
+) -> None:
+    with StoreWriter(tmp_path, schema(segment_rows)) as writer:
+        record(writer, 3, EndReason.TIMEOUT, toggled=(1,))
+        record(writer, 6, EndReason.SUCCESS, toggled=(0, 3))
+        record(writer, 2, EndReason.SUCCESS, toggled=(1,))
+        batch = gather_all(StoreReader(tmp_path))
+    steps = [
+        float(goal[1]) if known else None
+        for goal, known in zip(batch.goal_proprio, batch.goal_known, strict=True)
+    ]
+    assert steps == [None, None, None, 0, 3, 3, 3, 6, 6, 1, 1]
 
 
 def test_rows_drawn_before_their_episode_was_discarded_have_no_goal(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class InsertTask:
         """clearance: gap on each side of the centred block [m]."""
         if not 0.0 < clearance <= 0.003:
             raise ValueError(f"InsertTask: expected a clearance in (0, 0.003] m, got {clearance}")
+        fine_m, fine_rad = 2.0 * clearance, 40.0 * clearance  # the scales on which it fits or does not
         self.spec = TaskSpec(
             name=name,
             instruction="insert the block into the slot",
@@ -57,9 +58,9 @@ class InsertTask:
             initial_gripper=0.18,  # around the block
             proprio_fine={
                 **dict.fromkeys(("lag_x", "lag_y", "lag_z"), 0.003),
-                **dict.fromkeys(("ee_rx", "ee_ry", "ee_rz"), 0.06),
+                **dict.fromkeys(("ee_rx", "ee_ry", "ee_rz"), fine_rad),
             },
-            goal={"ee_x": (0.03, 0.003), "ee_y": (0.03, 0.003), "ee_rz": (0.15, 0.06)},
+            goal={"ee_x": (0.03, fine_m), "ee_y": (0.03, fine_m), "ee_rz": (0.15, fine_rad)},
         )
         self.scene = SceneConfig(
             timestep=0.0025,  # at 5 ms a shove sinks the block 2 mm into the wall
@@ -70,7 +71,7 @@ class InsertTask:
             names=("tip_dx", "tip_dy", "tip_height", "yaw_error", "slot_x", "slot_y", "slot_yaw"),
             offset=np.array([0.0, 0.0, 0.0, 0.0, SLOT[0], SLOT[1], 0.0], np.float32),
             scale=np.array([0.05, 0.05, 0.05, 0.25, SPREAD, SPREAD, YAW_SPREAD], np.float32),
-            fine=np.array([0.003, 0.003, 0.01, 0.06, 0.0, 0.0, 0.0], np.float32),
+            fine=np.array([fine_m, fine_m, 0.01, fine_rad, 0.0, 0.0, 0.0], np.float32),
         )
         self._clearance = clearance
         self._kinematics = Kinematics()

@@ -54,7 +54,7 @@ class PickPlaceTask:
             reset_joints=np.array([0.0, 1.917, -1.151, 0.806, 0.0, 0.0]),
             gripper_mode=GripperMode.BINARY,
             initial_gripper=1.0,
-            goal={"ee_x": (0.08, 0.01), "ee_y": (0.15, 0.01)},
+            goal={"ee_x": (0.08, 0.01), "ee_y": (0.15, 0.01), "ee_rz": (0.5, 0.1)},
             proprio_fine={"lag_x": 0.003, "lag_y": 0.003, "lag_z": 0.003},
         )
         self.scene = SceneConfig(
