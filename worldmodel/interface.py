@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +145,47 @@ class WorldModel(Protocol):
 
         scores: how this version did on held-out clips; they travel in the file's metadata.
         """
+
+
+class Rollout(Protocol):
+    """A rollout under way, for actions that depend on what is imagined."""
+
+    def step(self, action: Float32) -> Imagined:
+        """One imagined step of the B futures behind stored actions (B, A)."""
+
+
+@runtime_checkable
+class Stepwise(Protocol):
+    """A world model that can be given its actions one by one without losing anything."""
+
+    def begin(self, context: Context, seed: int = 0) -> Rollout:
+        """Futures that begin at `context`."""
+
+
+class ReenteringRollout:
+    """The same for any other model: each imagined frame becomes context of the next single-step rollout."""
+
+    def __init__(self, model: WorldModel, context: Context, seed: int = 0) -> None:
+        self._model, self._context, self._seed = model, context, seed
+
+    def step(self, action: Float32) -> Imagined:
+        """One imagined step behind `action` (B, A)."""
+        context = self._context
+        imagined = self._model.rollout(context, action[:, None], self._seed)
+        past = np.concatenate((context.past_action, action[:, None]), axis=1)[:, 1:]
+        images = {
+            view: np.concatenate((frames[:, 1:], imagined.images[view]), axis=1)
+            for view, frames in context.images.items()
+        }
+        self._context, self._seed = Context(images, past), self._seed + 1
+        return imagined
+
+
+def begin(model: WorldModel, context: Context, seed: int = 0) -> Rollout:
+    """A rollout that is given its actions one by one."""
+    return (
+        model.begin(context, seed) if isinstance(model, Stepwise) else ReenteringRollout(model, context, seed)
+    )
 
 
 def check_rollout(spec: WorldModelSpec, context: Context, actions: Float32) -> None:

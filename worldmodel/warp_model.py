@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,57 @@ class Step:
     painted: Tensor
 
 
+class Unroll:
+    """Imagines step by step, each from the frames before it, real or imagined; all frames are moved from the last
+    real one.
+    """
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        spec: WorldModelSpec,
+        config: FlowWarpConfig,
+        context: Context,
+        device: torch.device,
+    ) -> None:
+        self._network, self._spec, self._config, self._device = network, spec, config, device
+        real = {view: to_tensor(context.images[view], device) for view in spec.views}
+        self._anchors = {view: frames[:, -1] for view, frames in real.items()}
+        self._seen = stack_views(real, config.network.pixels)
+        self._past = context.past_action  # (B, K - 1, A)
+        self._layers: Layers | None = None
+
+    def step(self, action: Float32) -> Step:
+        """What follows `action` (B, A)."""
+        pixels = self._config.network.pixels
+        recent = np.concatenate((self._past, action[:, None]), axis=1)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.bfloat16):
+            motion: Layers = self._network(self._seen, normalised(recent, self._spec, self._device))
+        layers = self._layers = (self._layers or Layers.identity(motion)).then(motion)
+        frames = {
+            view: layers.render(index, anchor).clamp(-1.0, 1.0)
+            for index, (view, anchor) in enumerate(self._anchors.items())
+        }
+        newest = torch.stack([shrink(frame, pixels) for frame in frames.values()], dim=1)
+        self._seen = torch.cat((self._seen[:, 1:], newest[:, None]), dim=1)
+        self._past = recent[:, 1:]
+        return Step(frames, layers.painted)
+
+
+class FlowWarpRollout:
+    """An Unroll for those who choose each action by what is imagined."""
+
+    def __init__(self, unroll: Unroll, version: int) -> None:
+        self._unroll, self._version = unroll, version
+
+    def step(self, action: Float32) -> Imagined:
+        """One imagined step behind `action` (B, A)."""
+        with torch.inference_mode():
+            step = self._unroll.step(action)
+        images = {view: to_frames(frame)[:, None] for view, frame in step.frames.items()}
+        return Imagined(images, step.painted.float().cpu().numpy()[:, None], self._version)
+
+
 class FlowWarpModel:
     """Deterministic. Risk of a frame: the share of it that is painted and not moved from the last real frame."""
 
@@ -97,11 +148,15 @@ class FlowWarpModel:
             context, future = split(clip, self._spec)
             targets = {view: to_tensor(frames, self._device) for view, frames in future.images.items()}
             valid = torch.from_numpy(future.valid).to(self._device)
-            imagined = self._imagine(self._trainer.module, context, future.action)
+            unroll = Unroll(self._trainer.module, self._spec, self._config, context, self._device)
             loss = torch.stack(
                 [
-                    _reconstruction(step.frames, {view: t[:, k] for view, t in targets.items()}, valid[:, k])
-                    for k, step in enumerate(imagined)
+                    _reconstruction(
+                        unroll.step(future.action[:, k]).frames,
+                        {view: t[:, k] for view, t in targets.items()},
+                        valid[:, k],
+                    )
+                    for k in range(horizon)
                 ]
             ).sum() / valid.sum().clamp(min=1)
             self._trainer.step(loss)
@@ -128,37 +183,17 @@ class FlowWarpModel:
     def rollout(self, context: Context, actions: Float32, seed: int = 0) -> Imagined:
         """Imagine the frames that follow `actions`; the seed is of no consequence."""
         check_rollout(self._spec, context, actions)
-        frames: dict[str, list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]] = {
-            v: [] for v in self._spec.views
+        begun = self.begin(context)
+        steps = [begun.step(actions[:, k]) for k in range(actions.shape[1])]
+        images = {
+            view: np.concatenate([step.images[view] for step in steps], axis=1) for view in self._spec.views
         }
-        risks = []
-        with torch.inference_mode():
-            for step in self._imagine(self._trainer.mean, context, actions):
-                risks.append(step.painted)
-                for view, frame in step.frames.items():
-                    frames[view].append(to_frames(frame))
-        images = {view: np.stack(steps, axis=1) for view, steps in frames.items()}
-        return Imagined(images, torch.stack(risks, dim=1).float().cpu().numpy(), self.version)
+        return Imagined(images, np.concatenate([step.risk for step in steps], axis=1), self.version)
 
-    def _imagine(self, network: torch.nn.Module, context: Context, actions: Float32) -> Iterator[Step]:
-        """The steps that follow `actions` (B, n, A), each from the frames before it, real or imagined."""
-        spec, pixels = self._spec, self._config.network.pixels
-        real = {view: to_tensor(context.images[view], self._device) for view in spec.views}
-        anchors = {view: frames[:, -1] for view, frames in real.items()}
-        seen = stack_views(real, pixels)
-        all_actions = normalised(np.concatenate((context.past_action, actions), axis=1), spec, self._device)
-        layers: Layers | None = None
-        for k in range(actions.shape[1]):
-            with torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.bfloat16):
-                motion: Layers = network(seen, all_actions[:, k : k + spec.context_frames])
-            layers = (layers or Layers.identity(motion)).then(motion)
-            frames = {
-                view: layers.render(index, anchor).clamp(-1.0, 1.0)
-                for index, (view, anchor) in enumerate(anchors.items())
-            }
-            yield Step(frames, layers.painted)
-            newest = torch.stack([shrink(frame, pixels) for frame in frames.values()], dim=1)
-            seen = torch.cat((seen[:, 1:], newest[:, None]), dim=1)
+    def begin(self, context: Context, seed: int = 0) -> FlowWarpRollout:
+        """A rollout that is given its actions one by one; whatever is composed back to the last real frame stays so."""
+        unroll = Unroll(self._trainer.mean, self._spec, self._config, context, self._device)
+        return FlowWarpRollout(unroll, self.version)
 
     def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
         """Write weights, their running mean and the optimiser's state."""

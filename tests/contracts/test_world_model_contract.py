@@ -17,7 +17,7 @@ from worldmodel.baselines import CopyLastFrame, TrainMean
 from worldmodel.cosmos.model import CosmosWorldModel
 from worldmodel.edm import EdmConfig, EdmModel
 from worldmodel.factory import load_world_model
-from worldmodel.interface import Context, WorldModel, WorldModelError, WorldModelSpec
+from worldmodel.interface import Context, Stepwise, WorldModel, WorldModelError, WorldModelSpec, begin
 from worldmodel.warp_model import FlowWarpModel
 
 CPU = torch.device("cpu")
@@ -153,3 +153,17 @@ def test_a_checkpoint_of_other_views_or_another_normalisation_is_refused(
     for pattern, wanted in others.items():
         with pytest.raises(WorldModelError, match=pattern):
             load_world_model(path, device=CPU, spec=wanted)
+
+
+def test_step_by_step_it_imagines_frames_of_the_same_kind_and_a_stepwise_model_the_very_same(
+    model: WorldModel, start: tuple[Context, Float32]
+) -> None:
+    context, actions = start
+    whole, rollout = model.rollout(context, actions), begin(model, context)
+    for k in range(actions.shape[1]):
+        step = rollout.step(actions[:, k])
+        assert step.risk.shape == (3, 1) and step.version == model.version
+        for view, size in VIEWS.items():
+            assert step.images[view].shape == (3, 1, *size, 3) and step.images[view].dtype == np.uint8
+            if isinstance(model, Stepwise):
+                np.testing.assert_array_equal(step.images[view][:, 0], whole.images[view][:, k])

@@ -1,0 +1,114 @@
+"""VideoImaginer: a world model shows what would have been seen, a fitted model what the arm would have felt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rl.imagination.clip import Futures, Start
+from rl.imagination.proprio import ProprioModel
+from rl.imagination.starts import StartPool
+from robot.types import Float32, Label, Observation
+from worldmodel.clips import split
+from worldmodel.counterfactual import Motion
+from worldmodel.interface import Rollout, WorldModel, begin
+
+
+class VideoImaginer:
+    """Branches from real frames. Nobody knows their outcome: every truth is UNKNOWN.
+
+    Actions are clipped to the workspace, as the governor would, before they are imagined. An imagined path ends where
+    the model's risk exceeds `max_risk`.
+    """
+
+    def __init__(
+        self,
+        model: WorldModel,
+        proprio: ProprioModel,
+        pool: StartPool,
+        motion: Motion,
+        *,
+        control_period: float,
+        max_risk: float,
+    ) -> None:
+        self.model, self.proprio = model, proprio
+        self._pool, self._motion, self._period, self._max_risk = pool, motion, control_period, max_risk
+
+    @property
+    def version(self) -> int:
+        return self.model.version
+
+    def begin(self, starts: Sequence[Start], seed: int) -> VideoSession:
+        """Branches from real states, whose frames before them are the context."""
+        history = self.model.spec.context_frames - 1
+        clips = [self._pool.clip(start, 1, history) for start in starts]
+        contexts = [split(clip, self.model.spec)[0] for clip in clips]
+        context = type(contexts[0])(
+            {view: np.concatenate([c.images[view] for c in contexts]) for view in self.model.spec.views},
+            np.concatenate([c.past_action for c in contexts]),
+        )
+        first = [
+            Observation(
+                images={view: frames[0, history] for view, frames in clip.images.items()},
+                proprio=clip.proprio[0, history],
+                timestamp=0.0,
+            )
+            for clip in clips
+        ]
+        return VideoSession(
+            begin(self.model, context, seed),
+            self.proprio,
+            self._motion,
+            first,
+            np.random.default_rng([seed, 1]),
+            self._period,
+            self._max_risk,
+        )
+
+
+class VideoSession:
+    """Branches side by side, one rollout for all of them."""
+
+    def __init__(
+        self,
+        rollout: Rollout,
+        proprio: ProprioModel,
+        motion: Motion,
+        first: Sequence[Observation],
+        rng: np.random.Generator,
+        period: float,
+        max_risk: float,
+    ) -> None:
+        self._rollout, self._proprio, self._motion, self._rng = rollout, proprio, motion, rng
+        self._observations = list(first)
+        self._period, self._max_risk = period, max_risk
+
+    @property
+    def observations(self) -> Sequence[Observation]:
+        return self._observations
+
+    def step(self, actions: Float32) -> Futures:
+        """One control step of every branch."""
+        readings = np.stack([observation.proprio for observation in self._observations])
+        executed = actions.clip(-1.0, 1.0)
+        for index, pose in enumerate(self._motion.commanded_poses(readings)):
+            executed[index, :6] = self._motion.allowed(pose, actions[index, :6].astype(np.float64))
+        imagined = self._rollout.step(executed)
+        following = self._proprio.step(readings, executed, self._rng)
+        self._observations = [
+            Observation(
+                images={view: frames[index, 0] for view, frames in imagined.images.items()},
+                proprio=following[index],
+                timestamp=observation.timestamp + self._period,
+            )
+            for index, observation in enumerate(self._observations)
+        ]
+        risk = imagined.risk[:, 0]
+        return Futures(
+            observations=self._observations,
+            executed=executed,
+            risk=risk,
+            truth=[Label.UNKNOWN] * len(actions),
+            over=(risk > self._max_risk).tolist(),
+        )
