@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reward_model.dataset import KnownClip, Origin
 from reward_model.interface import RewardModel, RewardModelError
-from reward_model.labels import LabelConfig, Thresholds, choose_thresholds, held_probability
+from reward_model.labels import LabelConfig, Thresholds, by_episode, choose_thresholds, held_probability
 from reward_model.statistics import clopper_pearson, clopper_pearson_upper, clustered_auc
 from robot.types import Array, Float32, Label
 
@@ -74,14 +74,15 @@ def trials_of(scored: Sequence[ScoredClip]) -> list[Trial]:
 
 
 def thresholds_of(trials: Sequence[Trial], config: LabelConfig) -> Thresholds:
-    """Thresholds chosen on these trials; several clips of one episode count once, by the score that errs most."""
-    worst: dict[tuple[str, bool], float] = {}
-    for trial in trials:
-        key = (trial.scored.clip.episode, trial.succeeded)
-        errs_most = min if trial.succeeded else max
-        worst[key] = errs_most(worst.get(key, trial.score), trial.score)
-    scores = np.array(list(worst.values()), np.float64)
-    return choose_thresholds(scores, np.array([succeeded for _, succeeded in worst], np.bool_), config)
+    """Thresholds chosen on these trials; several clips of one episode count once."""
+    return choose_thresholds(
+        *by_episode(
+            np.array([t.score for t in trials], np.float64),
+            np.array([t.succeeded for t in trials], np.bool_),
+            [t.scored.clip.episode for t in trials],
+        ),
+        config,
+    )
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,21 @@ def choose_thresholds(scores: Array, succeeded: NDArray[np.bool_], config: Label
     return Thresholds(success, failure, config.hold_frames, len(failures), len(successes))
 
 
+def by_episode(
+    scores: Array, succeeded: NDArray[np.bool_], episode: Sequence[str]
+) -> tuple[Array, NDArray[np.bool_]]:
+    """For (N,) trials the score that errs most of each episode's failures, and of its successes; unknown ones drop out.
+
+    Trials of one episode are not independent evidence.
+    """
+    worst: dict[tuple[str, bool], float] = {}
+    for score, success, name in zip(scores.tolist(), succeeded.tolist(), episode, strict=True):
+        if np.isfinite(score):
+            errs_most = min if success else max
+            worst[name, success] = errs_most(worst.get((name, success), score), score)
+    return np.array(list(worst.values()), np.float64), np.array([success for _, success in worst], np.bool_)
+
+
 def _allowed_errors(trials: int, limit: float, confidence: float) -> int | None:
     """The most errors in `trials` whose Clopper-Pearson upper bound keeps to `limit`; None if even 0 does not."""
     errors = np.arange(trials)

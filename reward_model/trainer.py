@@ -55,6 +55,7 @@ class RewardTrainer:
             [p for p in model.network.parameters() if p.requires_grad],
             lr=config.learning_rate,
             weight_decay=config.weight_decay,
+            fused=True,
         )
 
     def train(self) -> Iterator[dict[str, float]]:
