@@ -16,6 +16,7 @@ from rl.replay.lerobot.importer import import_dataset
 from rl.replay.lerobot.layout import is_dataset
 from rl.runtime.interrupt import InterruptFlag
 from rl.world_model_config import FinetuneWorldModelConfig
+from rl.world_model_cost import foretell
 from rl.world_model_data import ClipData, real_stores
 from rl.world_model_training import Finetuning
 from worldmodel.adapt import Verdict
@@ -33,7 +34,10 @@ def _finetune(overrides: list[str]) -> int:
     beside = data.with_name(f"{data.name}_world_model") if dataset else data / "world_model"
     out = Path(config.out) if config.out else beside
     stores = [_imported(config, data, out, console)] if dataset else real_stores(data)
-    training = Finetuning(config, ClipData.open(stores, config.holdout), out, time.process_time)
+    clips = ClipData.open(stores, config.holdout)
+    for line in foretell(config, len(config.views or clips.schema.views)):
+        console.print(line, soft_wrap=True, highlight=False)
+    training = Finetuning(config, clips, out, time.process_time)
     if not _train(training, MetricsLog(out / "metrics.jsonl", time.time), console):
         console.print(f"stopped; continue with resume=true out={out}", soft_wrap=True, highlight=False)
         return 130

@@ -51,7 +51,7 @@ def test_training_lowers_the_loss_and_moves_the_action_embedding() -> None:
     before = snapshot(model)
     rng = np.random.default_rng(0)
     first = model.adapt(FixedClips(), 3, rng)
-    for _ in range(4):
+    for _ in range(3):
         last = model.adapt(FixedClips(), 6, rng)
     moved = changed(before, snapshot(model))
     for part in ("to_time.fc1", "to_time.fc2", "to_adaln.fc1", "to_adaln.fc2", "patch_embed.proj"):
@@ -88,9 +88,8 @@ def test_bfloat16_keeps_what_learns_in_float32() -> None:
     assert model.rollout(context(), actions(2)).images["side"].shape == (2, 2, 16, 24, 3)
 
 
-@pytest.mark.parametrize("steps", [5, 24])
-def test_rollouts_have_the_right_shape_and_follow_their_seed(steps: int) -> None:
-    model = tiny_model()
+def test_rollouts_have_the_right_shape_and_follow_their_seed() -> None:
+    model, steps = tiny_model(), 14  # two chunks, the second not full
     imagined = model.rollout(context(), actions(steps), seed=3)
     for view, size in VIEWS.items():
         assert imagined.images[view].shape == (2, steps, *size, 3)

@@ -39,10 +39,11 @@ def download() -> Files:
 
     Raises WorldModelError without a token, before the licence is accepted, and where the network fails.
     """
+    transformer, text = (_fetch(REPOSITORY, name) for name in (TRANSFORMER, TEXT))  # gated: first to fail
     config, weights = (_fetch(AUTOENCODER_REPOSITORY, name) for name in AUTOENCODER)
     if config.parent != weights.parent:
         raise WorldModelError(f"{config.parent}: the autoencoder changed while it was fetched; start again")
-    return Files(_fetch(REPOSITORY, TRANSFORMER), _fetch(REPOSITORY, TEXT), config.parent)
+    return Files(transformer, text, config.parent)
 
 
 def start(
