@@ -21,6 +21,7 @@ COMMANDS = {
     "calibration-demo": "what an unchecked judge costs, and what a tenth of real tests puts right",
     "finetune-world-model": "train the world model on a run, a store or a LeRobot dataset, and publish it",
     "evaluate-world-model": "PSNR, SSIM, LPIPS and action following of a world model on held-out clips",
+    "audit-world-model": "imagined futures of actions never taken, against the simulator's",
     "train-reward-model": "a success classifier from stored episodes, with thresholds of bounded error",
     "evaluate-reward-model": "how far a reward model, or a larger judge, can be trusted on unseen episodes",
     "check": "is this machine ready: rendering, versions, speed",

@@ -32,7 +32,7 @@ from rl.synthetic import SyntheticConfig
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import ActorWaits, PacingConfig
-from rl.world_model_config import EvaluateWorldModelConfig, FinetuneWorldModelConfig
+from rl.world_model_config import AuditWorldModelConfig, EvaluateWorldModelConfig, FinetuneWorldModelConfig
 from robot.factory import ClockKind, ObsKind, RobotConfig, RobotKind
 
 CONFIG_DIR = Path(configs.__file__).parent
@@ -273,6 +273,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "export-dataset": ExportConfig,
     "finetune-world-model": FinetuneWorldModelConfig,
     "evaluate-world-model": EvaluateWorldModelConfig,
+    "audit-world-model": AuditWorldModelConfig,
     "calibration-demo": CalibrationDemoConfig,
     "train-reward-model": TrainRewardModelConfig,
     "evaluate-reward-model": EvaluateRewardModelConfig,
@@ -372,6 +373,8 @@ def _structured(schema: type[Any]) -> DictConfig:
     def thaw(node: Any) -> None:
         if isinstance(node, DictConfig | ListConfig):
             OmegaConf.set_readonly(node, None)
+            if OmegaConf.get_type(node) is dict:
+                OmegaConf.set_struct(node, False)  # its keys are the user's own words, such as view names
         if isinstance(node, DictConfig):
             for name in node:
                 thaw(node._get_node(name))

@@ -34,12 +34,14 @@ def _evaluate(overrides: list[str]) -> int:
     config = load("evaluate-world-model", overrides)
     assert isinstance(config, EvaluateWorldModelConfig)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # tables in a file or a pipe keep their columns
     version = published(Path(config.model), config.device)
     model = version.model
     lpips, missing = find_lpips(config.lpips, config.device)
     rng = np.random.default_rng(config.seed)
     with opened(Path(config.data), config.mapping, config.holdout, all_episodes=config.all_episodes) as data:
-        check_fits(model.spec, data)
+        check_fits(model.spec, data.schema)
         steps = max(round(horizon * data.hz) for horizon in config.horizons)
         clip = data.held_out(config.clips, steps, model.spec.context_frames - 1, rng)
         report = evaluate(model, clip, lpips, config.convention)

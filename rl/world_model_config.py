@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 from rl.replay.lerobot.mapping import MappingConfig
 from rl.replay.sampler import Holdout
+from robot.factory import RobotConfig
 from worldmodel.adapt import ChampionConfig
+from worldmodel.audit import AuditConfig
+from worldmodel.counterfactual import CounterfactualConfig
 from worldmodel.factory import WorldModelConfig
 from worldmodel.metrics import Convention
 
@@ -86,3 +89,33 @@ class EvaluateWorldModelConfig:
             raise ValueError(
                 f"evaluate-world-model: expected clips and pictures >= 1, got {self.clips}, {self.pictures}"
             )
+
+
+@dataclass(frozen=True)
+class AuditWorldModelConfig:
+    """Everything that `groundhog audit-world-model` needs; the simulator is the judge.
+
+    model: as for evaluate-world-model. robot: the simulated arm and its task. run: a run whose newest policy gives
+    the policy's branches; its robot takes the place of `robot`. noise: range of the demonstrator's noise, one level
+    for each episode. results: a results file in which the rows replace those of the same task.
+    """
+
+    model: str = "???"
+    run: str | None = None
+    out: str | None = None  # default `audit` beside the versions
+    results: str | None = None
+    episodes: int = 12
+    starts: int = 4  # of each episode, from which branches start
+    horizon: int = 12  # control steps
+    noise: list[float] = field(default_factory=lambda: [0.25, 1.0])
+    seed: int = 0
+    device: str = "cpu"
+    robot: RobotConfig = field(default_factory=RobotConfig)
+    local: CounterfactualConfig = field(default_factory=CounterfactualConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)
+
+    def __post_init__(self) -> None:
+        if min(self.episodes, self.starts, self.horizon) < 1:
+            raise ValueError("audit-world-model: expected episodes, starts and horizon >= 1")
+        if len(self.noise) != 2 or not 0 <= self.noise[0] <= self.noise[1] <= 1:
+            raise ValueError(f"noise: expected [lowest, highest] within 0..1, got {list(self.noise)}")

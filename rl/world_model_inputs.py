@@ -14,6 +14,7 @@ from rl.replay.lerobot.importer import import_dataset
 from rl.replay.lerobot.layout import is_dataset
 from rl.replay.lerobot.mapping import MappingConfig
 from rl.replay.sampler import Holdout
+from rl.replay.schema import StoreSchema
 from rl.world_model_data import ClipData, make_spec, real_stores
 from worldmodel import checkpoint
 from worldmodel.adapt import Versions
@@ -70,9 +71,9 @@ def opened(data: Path, mapping: MappingConfig, holdout: Holdout, *, all_episodes
         yield clips
 
 
-def check_fits(spec: WorldModelSpec, data: ClipData) -> None:
+def check_fits(spec: WorldModelSpec, schema: StoreSchema) -> None:
     """Raise WorldModelError where the episodes are not what the model was made for."""
-    theirs = make_spec(data.schema, spec.context_frames, spec.max_horizon)
+    theirs = make_spec(schema, spec.context_frames, spec.max_horizon)
     for view, size in spec.views.items():
         if theirs.views.get(view) != size:
             raise WorldModelError(

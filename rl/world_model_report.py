@@ -41,6 +41,34 @@ def score_table(rows: Sequence[Row]) -> Table:
     return table
 
 
+def audit_table(rows: Sequence[Row], hz: float) -> Table:
+    """One line per kind of branch: how well what was imagined matches what was executed, and how far ahead."""
+    table = Table(title_justify="left")
+    for name in (
+        "actions",
+        "PSNR dB (copied)",
+        "gain dB",
+        "trusted for",
+        "risk/error",
+        "astray",
+        "followed",
+        "n",
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row["kind"],
+            _pair(row, "psnr", 2),
+            _interval(row, "psnr_gain"),
+            f"{row['horizon_cap']} of {row['steps']} steps ({row['horizon_cap'] / hz:.1f} s)",
+            _number(row["risk_correlation"], 2),
+            f"{_number(row['deviation_mm'], 1)} mm",
+            f"{row['followed']:.0%}",
+            f"{row['branches']} of {row['episodes']} episodes",
+        )
+    return table
+
+
 def _pair(row: Row, name: str, digits: int) -> str:
     return f"{_number(row[name], digits)} ({_number(row[f'copy_{name}'], digits)})"
 

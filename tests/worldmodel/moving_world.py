@@ -29,9 +29,19 @@ TEXTURES = {"wrist": texture(0), "side": texture(1)}
 
 def look(view: str, place: np.ndarray) -> np.ndarray:
     """What `view` sees at `place` (2,) px; the side view moves half as far."""
+    return _sample(TEXTURES[view], place, view, "wrap")
+
+
+def _sample(image: np.ndarray, place: np.ndarray, view: str, beyond: str) -> np.ndarray:
+    """`image` moved by `place` px, bilinear; beyond its border it is wrapped or its edge repeated ("clip")."""
     shift = place * (1.0 if view == "wrist" else 0.5)
-    moved = ndimage.shift(TEXTURES[view], (*shift, 0), order=1, mode="grid-wrap")
-    return np.rint(moved[:PIXELS, :PIXELS]).clip(0, 255).astype(np.uint8)
+    whole = np.floor(shift).astype(int)
+    y, x = shift - whole
+    rows, columns = ((np.arange(-1, PIXELS) - w) for w in whole)
+    near = image.take(rows, 0, mode=beyond).take(columns, 1, mode=beyond).astype(float)
+    near = y * near[:-1] + (1 - y) * near[1:]
+    near = x * near[:, :-1] + (1 - x) * near[:, 1:]
+    return np.rint(near).clip(0, 255).astype(np.uint8)
 
 
 def clips(count: int, length: int, seed: int, history: int = 1) -> Clip:
@@ -47,9 +57,11 @@ def clips(count: int, length: int, seed: int, history: int = 1) -> Clip:
     images = {
         view: np.stack([[look(view, place) for place in path] for path in places]) for view in SPEC.views
     }
+    proprio = np.zeros((count, steps + 1, 20), np.float32)
+    proprio[..., :2] = places
     return Clip(
         images=images,
-        proprio=np.zeros((count, steps + 1, 20), np.float32),
+        proprio=proprio,
         action=actions,
         reward=np.zeros((count, steps), np.float32),
         terminated=np.zeros((count, steps), np.bool_),
@@ -91,12 +103,4 @@ class ShiftModel:
 
 
 def _shifted(frame: np.ndarray, path: np.ndarray, view: str) -> np.ndarray:
-    scale = 1.0 if view == "wrist" else 0.5
-    return np.stack(
-        [
-            np.rint(ndimage.shift(frame.astype(float), (*(scale * place), 0), order=1, mode="nearest"))
-            .clip(0, 255)
-            .astype(np.uint8)
-            for place in path
-        ]
-    )
+    return np.stack([_sample(frame, place, view, "clip") for place in path])
