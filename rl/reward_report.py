@@ -83,7 +83,7 @@ def save_false_positives(folder: Path, scored: Sequence[ScoredClip], thresholds:
 
 
 def table(reports: Sequence[Report], thresholds: Thresholds) -> Table:
-    """One line per task and origin; brackets hold 95% intervals."""
+    """One line per task and origin; brackets hold 95% intervals, n/a where nothing was counted."""
     shown = Table(title=f"threshold of success {thresholds.success}, of failure {thresholds.failure}")
     for name in ("task", "source", "episodes", "AUC", "precision", "recall", "false positives", "unknown"):
         shown.add_column(name, justify="left" if name in ("task", "source") else "right")
@@ -96,13 +96,13 @@ def table(reports: Sequence[Report], thresholds: Thresholds) -> Table:
             _between(entry.precision, entry.precision_interval),
             _between(entry.recall, entry.recall_interval),
             f"{entry.false_positive_rate:.3f} (< {entry.fpr_upper95:.3f})",
-            f"{entry.unknown:.3f}",
+            f"{entry.unknown:.1%}",
         )
     return shown
 
 
 def _between(value: float, interval: tuple[float, float]) -> str:
-    return f"{value:.3f} ({interval[0]:.3f}-{interval[1]:.3f})"
+    return f"{value:.3f} ({interval[0]:.3f}-{interval[1]:.3f})" if math.isfinite(value) else "n/a"
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
