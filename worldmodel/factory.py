@@ -32,7 +32,7 @@ class WorldModelConfig:
     """Which model, what it starts from and how far it sees. context_frames, max_horizon: control steps."""
 
     kind: ModelKind = ModelKind.FLOW_WARP
-    context_frames: int = 4
+    context_frames: int = 2
     max_horizon: int = 24
     flow_warp: FlowWarpConfig = field(default_factory=FlowWarpConfig)
     edm: EdmConfig = field(default_factory=EdmConfig)

@@ -18,16 +18,20 @@ from torch import Tensor, nn
 class NetworkConfig:
     """Size of the network. pixels: side at which motion is predicted, whatever the size of the views.
 
+    stride: how many steps ahead one pass sees; what lies farther starts again from its last frames.
     unshuffle: side of the pixel blocks that become channels. channels: of each level, halving the resolution.
     """
 
     pixels: int = 64
+    stride: int = 4
     unshuffle: int = 4
     channels: list[int] = field(default_factory=lambda: [64, 96, 128])
     embedding: int = 128
 
     def __post_init__(self) -> None:
         coarsest = self.unshuffle * 2 ** (len(self.channels) - 1)
+        if self.stride < 1:
+            raise ValueError(f"network.stride: expected >= 1, got {self.stride}")
         if not self.channels or self.unshuffle < 1 or self.pixels % coarsest:
             raise ValueError(
                 f"network: expected pixels in multiples of unshuffle * 2^(levels - 1) = {coarsest}, got {self.pixels}"
@@ -97,15 +101,17 @@ def pixel_centres(image: Tensor) -> Tensor:
 
 
 class FlowWarp(nn.Module):
-    """Predicts one motion from K frames and the actions of the last K frames, the last of which is to be executed."""
+    """Predicts the motion from the last of K frames to one of the next `stride`, given the actions in between."""
 
-    def __init__(self, num_views: int, context_frames: int, num_actions: int, config: NetworkConfig) -> None:
+    def __init__(self, num_views: int, context_frames: int, action_dim: int, config: NetworkConfig) -> None:
         super().__init__()
-        self.num_views, self._unshuffle, self._pixels = num_views, config.unshuffle, config.pixels
+        self.num_views, self._unshuffle, self.stride = num_views, config.unshuffle, config.stride
+        self._past = context_frames - 1
+        num_actions = (self._past + config.stride) * action_dim
         channels, width = config.channels, config.embedding
         block = config.unshuffle**2
         self.embed = nn.Sequential(
-            nn.Linear(num_actions, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
+            nn.Linear(num_actions + config.stride, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
         )
         self.enter = nn.Conv2d(3 * num_views * context_frames * block, channels[0], 1)
         side = config.pixels // config.unshuffle
@@ -136,9 +142,14 @@ class FlowWarp(nn.Module):
         with torch.no_grad():
             self.background.copy_(torch.atanh(median.clamp(-0.98, 0.98)))
 
-    def forward(self, frames: Tensor, actions: Tensor) -> Layers:
-        """frames: (B, K, V, 3, h, w) in [-1, 1] at the network's size. actions: (B, K, A) normalised."""
-        embedding = self.embed(actions.flatten(1))
+    def forward(self, frames: Tensor, actions: Tensor, ahead: Tensor) -> Layers:
+        """The motion to the frame `ahead` (B,) steps away, 1 to `stride`; actions behind it are not looked at.
+
+        frames: (B, K, V, 3, h, w) in [-1, 1] at the network's size. actions: (B, K - 1 + stride, A) normalised.
+        """
+        known = torch.arange(actions.shape[1], device=actions.device) < (self._past + ahead)[:, None]
+        asked = F.one_hot(ahead - 1, self.stride).to(actions.dtype)
+        embedding = self.embed(torch.cat(((actions * known[..., None]).flatten(1), asked), dim=1))
         x = self.enter(F.pixel_unshuffle(frames.flatten(1, 3), self._unshuffle))
         x = x + self.place.to(x.dtype)
         skips = []

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from robot.types import Float32
 from worldmodel import checkpoint
 from worldmodel.checkpoint import Checkpoint
-from worldmodel.clips import normalised, require_clips, shrink, split, stack_views, to_frames, to_tensor
+from worldmodel.clips import Future, normalised, require_clips, split, stack_views, to_frames, to_tensor
 from worldmodel.flow_warp import FlowWarp, Layers, NetworkConfig
 from worldmodel.interface import ClipSource, Context, Imagined, WorldModelError, WorldModelSpec, check_rollout
 from worldmodel.trainer import OptimiserConfig, Trainer
@@ -24,17 +26,18 @@ BACKGROUND_FRAMES = 128  # whose median is painted before anything is learned
 
 @dataclass(frozen=True)
 class FlowWarpConfig:
-    """Training: single steps in large batches first, then short unrolls, which teach the model its own mistakes.
+    """Training: single passes in large batches first, then short unrolls, which teach the model its own mistakes.
 
-    single_share: share of the first fit that trains single steps. unroll: steps of an unroll; after the first fit
-    every `unroll_every`-th update is one. bfloat16: compute in half precision, half the time on CPUs that have it.
+    A single pass predicts one frame, a random number of steps ahead within the network's stride. single_share: share
+    of the first fit that trains single passes. unroll: strides of an unroll, all of whose frames count; after the
+    first fit every `unroll_every`-th update is one. bfloat16: half precision, half the time on CPUs that have it.
     """
 
     network: NetworkConfig = field(default_factory=NetworkConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     single_batch: int = 32
     single_share: float = 0.6
-    unroll: int = 4
+    unroll: int = 2
     unroll_batch: int = 8
     unroll_every: int = 4
     bfloat16: bool = True
@@ -55,13 +58,14 @@ class Step:
 
 
 class Unroll:
-    """Imagines step by step, each from the frames before it, real or imagined; all frames are moved from the last
-    real one.
+    """Imagines step by step; all frames are moved from the last real one.
+
+    The frames of a stride come from one context, each in a pass of its own; the last of them are the next context.
     """
 
     def __init__(
         self,
-        network: torch.nn.Module,
+        network: FlowWarp,
         spec: WorldModelSpec,
         config: FlowWarpConfig,
         context: Context,
@@ -71,23 +75,42 @@ class Unroll:
         real = {view: to_tensor(context.images[view], device) for view in spec.views}
         self._anchors = {view: frames[:, -1] for view, frames in real.items()}
         self._seen = stack_views(real, config.network.pixels)
-        self._past = context.past_action  # (B, K - 1, A)
-        self._layers: Layers | None = None
+        self._actions = normalised(context.past_action, spec, device)
+        self._stride: list[Tensor] = []  # its frames so far, at the network's size
+        self._before: Layers | None = None  # the motion up to its start
 
     def step(self, action: Float32) -> Step:
         """What follows `action` (B, A)."""
-        pixels = self._config.network.pixels
-        recent = np.concatenate((self._past, action[:, None]), axis=1)
+        stride, k = self._config.network.stride, self._spec.context_frames
+        self._actions = torch.cat(
+            (self._actions, normalised(action[:, None], self._spec, self._device)), dim=1
+        )
+        ahead = len(self._stride) + 1
+        asked = torch.full((len(action),), ahead, device=self._device)
+        layers = self._moved(F.pad(self._actions, (0, 0, 0, stride - ahead)), asked)
+        step = self._shown(layers)
+        small = {view: frame[:, None] for view, frame in step.frames.items()}
+        self._stride.append(stack_views(small, self._config.network.pixels))
+        if ahead == stride:
+            self._seen = torch.cat((self._seen, *self._stride), dim=1)[:, -k:]
+            self._actions, self._before, self._stride = self._actions[:, stride:], layers, []
+        return step
+
+    def jump(self, actions: Float32, ahead: NDArray[np.int64]) -> Step:
+        """Of the frames that follow `actions` (B, stride, A) from the start, the one `ahead` (B,) steps away."""
+        every = torch.cat((self._actions, normalised(actions, self._spec, self._device)), dim=1)
+        return self._shown(self._moved(every, torch.from_numpy(ahead).to(self._device)))
+
+    def _moved(self, actions: Tensor, ahead: Tensor) -> Layers:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.bfloat16):
-            motion: Layers = self._network(self._seen, normalised(recent, self._spec, self._device))
-        layers = self._layers = (self._layers or Layers.identity(motion)).then(motion)
+            motion: Layers = self._network(self._seen, actions, ahead)
+        return (self._before or Layers.identity(motion)).then(motion)
+
+    def _shown(self, layers: Layers) -> Step:
         frames = {
             view: layers.render(index, anchor).clamp(-1.0, 1.0)
             for index, (view, anchor) in enumerate(self._anchors.items())
         }
-        newest = torch.stack([shrink(frame, pixels) for frame in frames.values()], dim=1)
-        self._seen = torch.cat((self._seen[:, 1:], newest[:, None]), dim=1)
-        self._past = recent[:, 1:]
         return Step(frames, layers.painted)
 
 
@@ -122,9 +145,7 @@ class FlowWarpModel:
         self._spec, self._config, self._device, self.version = spec, config, device, version
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = FlowWarp(
-                len(spec.views), spec.context_frames, spec.context_frames * spec.action_dim, config.network
-            )
+            network = FlowWarp(len(spec.views), spec.context_frames, spec.action_dim, config.network)
         self._trainer = Trainer(network.to(device), config.optimiser)
 
     @property
@@ -137,31 +158,65 @@ class FlowWarpModel:
         return self._trainer.updates
 
     def adapt(self, clips: ClipSource, steps: int, rng: np.random.Generator) -> dict[str, float]:
-        """`steps` optimiser steps; the mean loss of those that trained single steps and of those that unrolled."""
+        """`steps` optimiser steps; the mean loss of those that trained single passes and of those that unrolled."""
         require_clips(clips)
         if self._trainer.updates == 0:
             self._paint_background(clips, rng)
-        losses: dict[int, list[float]] = {}
+        losses: dict[str, list[float]] = {}
         for _ in range(steps):
-            horizon, batch = self._lesson()
-            clip = clips.sample(batch, horizon, rng, self._spec.context_frames - 1)
-            context, future = split(clip, self._spec)
-            targets = {view: to_tensor(frames, self._device) for view, frames in future.images.items()}
-            valid = torch.from_numpy(future.valid).to(self._device)
-            unroll = Unroll(self._trainer.module, self._spec, self._config, context, self._device)
-            loss = torch.stack(
-                [
-                    _reconstruction(
-                        unroll.step(future.action[:, k]).frames,
-                        {view: t[:, k] for view, t in targets.items()},
-                        valid[:, k],
-                    )
-                    for k in range(horizon)
-                ]
-            ).sum() / valid.sum().clamp(min=1)
-            self._trainer.step(loss)
-            losses.setdefault(horizon, []).append(float(loss.detach()))
-        return {f"world_model/loss_{n}": float(np.mean(values)) for n, values in sorted(losses.items())}
+            name, loss = (
+                ("unroll", self._unroll_loss) if self._unrolls_next() else ("single", self._single_loss)
+            )
+            value = loss(clips, rng)
+            self._trainer.step(value)
+            losses.setdefault(name, []).append(value.item())
+        return {f"world_model/{name}_loss": float(np.mean(values)) for name, values in sorted(losses.items())}
+
+    def _unrolls_next(self) -> bool:
+        config, updates = self._config, self._trainer.updates
+        if updates < config.optimiser.fit_steps:
+            return updates >= config.single_share * config.optimiser.fit_steps
+        return updates % config.unroll_every == 0
+
+    def _single_loss(self, clips: ClipSource, rng: np.random.Generator) -> Tensor:
+        """One frame of each clip, at random within the stride and within its episode."""
+        stride = self._config.network.stride
+        unroll, future = self._lesson(clips, self._config.single_batch, stride, rng)
+        valid, rows = future.valid, np.arange(len(future.valid))
+        ahead = np.minimum(rng.integers(1, stride + 1, len(rows)), np.maximum(1, valid.sum(axis=1)))
+        step = unroll.jump(future.action, ahead)
+        images = {view: frames[rows, ahead - 1] for view, frames in future.images.items()}
+        known = valid[rows, ahead - 1]
+        return self._error(step, images, known) / float(max(1, known.sum()))
+
+    def _unroll_loss(self, clips: ClipSource, rng: np.random.Generator) -> Tensor:
+        """All frames of the clips, those behind the first stride imagined from imagined ones."""
+        config = self._config
+        length = config.unroll * config.network.stride
+        unroll, future = self._lesson(clips, config.unroll_batch, length, rng)
+        losses = []
+        for k in range(length):
+            images = {view: frames[:, k] for view, frames in future.images.items()}
+            losses.append(self._error(unroll.step(future.action[:, k]), images, future.valid[:, k]))
+        return torch.stack(losses).sum() / float(max(1, future.valid.sum()))
+
+    def _lesson(
+        self, clips: ClipSource, batch: int, length: int, rng: np.random.Generator
+    ) -> tuple[Unroll, Future]:
+        """The starts of some clips, and what followed."""
+        clip = clips.sample(batch, length, rng, self._spec.context_frames - 1)
+        context, future = split(clip, self._spec)
+        return Unroll(self._trainer.module, self._spec, self._config, context, self._device), future
+
+    def _error(self, step: Step, images: Mapping[str, NDArray[np.uint8]], valid: NDArray[np.bool_]) -> Tensor:
+        """L1 + MSE/2 + half the L1 of neighbouring differences: mean over pixels and views, sum over valid frames."""
+        losses = []
+        for view, frame in step.frames.items():
+            error = frame - to_tensor(images[view], self._device)
+            across, down = error.diff(dim=-1).abs(), error.diff(dim=-2).abs()
+            edges = across.mean(dim=(1, 2, 3)) + down.mean(dim=(1, 2, 3))
+            losses.append((error.abs() + 0.5 * error.square()).mean(dim=(1, 2, 3)) + 0.5 * edges)
+        return (torch.stack(losses).mean(dim=0) * torch.from_numpy(valid).to(self._device)).sum()
 
     def _paint_background(self, clips: ClipSource, rng: np.random.Generator) -> None:
         clip = clips.sample(BACKGROUND_FRAMES, 1, rng, self._spec.context_frames - 1)
@@ -170,15 +225,6 @@ class FlowWarpModel:
         frames = stack_views(last, self._config.network.pixels)[:, 0]
         for network in (self._trainer.module, self._trainer.mean):
             network.set_background(frames)
-
-    def _lesson(self) -> tuple[int, int]:
-        """Horizon and batch of the next update."""
-        config, updates = self._config, self._trainer.updates
-        if updates < config.optimiser.fit_steps:
-            unroll = updates >= config.single_share * config.optimiser.fit_steps
-        else:
-            unroll = updates % config.unroll_every == 0
-        return (config.unroll, config.unroll_batch) if unroll else (1, config.single_batch)
 
     def rollout(self, context: Context, actions: Float32, seed: int = 0) -> Imagined:
         """Imagine the frames that follow `actions`; the seed is of no consequence."""
@@ -211,19 +257,6 @@ class FlowWarpModel:
         model = cls(stored.spec, _config(stored, path), device, version=stored.version)
         model._trainer.restore(stored, path)
         return model
-
-
-def _reconstruction(frames: Mapping[str, Tensor], targets: Mapping[str, Tensor], valid: Tensor) -> Tensor:
-    """L1 + MSE/2 + half the L1 of neighbouring differences, mean over pixels and views, summed over valid frames."""
-    losses = []
-    for view, frame in frames.items():
-        error = frame - targets[view]
-        across, down = error.diff(dim=-1).abs(), error.diff(dim=-2).abs()
-        pixel = error.abs() + 0.5 * error.square()
-        losses.append(
-            pixel.mean(dim=(1, 2, 3)) + 0.5 * (across.mean(dim=(1, 2, 3)) + down.mean(dim=(1, 2, 3)))
-        )
-    return (torch.stack(losses).mean(dim=0) * valid).sum()
 
 
 def _config(stored: Checkpoint, path: Path) -> FlowWarpConfig:

@@ -48,7 +48,7 @@ def test_other_actions_give_another_and_a_worse_future(learned: FlowWarpModel) -
 def test_risk_grows_along_a_rollout(learned: FlowWarpModel) -> None:
     context, actions, _ = held_out(learned.spec)
     risk = learned.rollout(context, actions).risk
-    assert (np.diff(risk, axis=1) >= -1e-6).all() and risk[:, -1].mean() > risk[:, 0].mean()
+    assert (risk[:, 2:] > risk[:, :2]).all()  # the second stride lies behind the first
 
 
 @dataclasses.dataclass

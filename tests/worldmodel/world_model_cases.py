@@ -19,11 +19,11 @@ STEP = 3.0  # pixels of a 16-pixel picture that an action of 1 moves the square
 EPISODE_STEPS = 20
 
 TINY = FlowWarpConfig(
-    network=NetworkConfig(pixels=16, unshuffle=2, channels=[16, 32], embedding=16),
+    network=NetworkConfig(pixels=16, stride=2, unshuffle=2, channels=[16, 32], embedding=16),
     optimiser=OptimiserConfig(learning_rate=6e-3, fit_steps=120, warmup_steps=10, ema=0.95),
     single_batch=32,
     unroll_batch=8,
-    unroll=3,
+    unroll=2,
     bfloat16=False,
 )
 
