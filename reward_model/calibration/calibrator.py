@@ -100,8 +100,8 @@ class Calibrator:
         self._weighter.observe(measured, true)
 
     def calibrate(self, key: ScorerKey, raw: Array) -> Array:
-        """Scores (N,) to calibrated scores (N,); NaN (unknown) stays NaN, infinity (broken) becomes NaN; both count."""
-        self._gate(key).note(raw)
+        """Scores (...) to calibrated ones (...); NaN (unknown) stays NaN, infinity (broken) becomes NaN; both count."""
+        self._gate(key).note(raw.ravel())
         broken = np.isinf(raw)
         self._broken += int(broken.sum())
         self._unknown += int(np.isnan(raw).sum())

@@ -87,10 +87,10 @@ class CorrectionLoop(Generic[T]):
         raw = scores_of(self._scorers.cheap, group)
         pairs = []
         for cheap, trusted in zip(raw.tolist(), true.tolist(), strict=True):
-            pairs.append(
-                AnchorPair(_or_none(cheap), _or_none(trusted), self._executions, AnchorKind.COUNTERFACTUAL)
-            )
-            self._executions += 1  # each trajectory was executed on its own
+            self._executions += 1
+            # Each trajectory was executed on its own; stored episodes, which others feed, have numbers from 0 on.
+            episode = -self._executions
+            pairs.append(AnchorPair(_or_none(cheap), _or_none(trusted), episode, AnchorKind.COUNTERFACTUAL))
         self.calibrator.observe(key, pairs)
         return np.where(np.isinf(true), np.nan, true)
 

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from calibration_cases import FAULTS, KEY, SWAPPED, anchors_to_closure, episode, reversed_ranks
 from sklearn.metrics import roc_auc_score
 
-from reward_model.calibration.anchors import AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import CalibrationConfig, CalibrationMode, Calibrator
 from reward_model.calibration.drift import DriftConfig, PageHinkley, Surge
 from reward_model.calibration.evidence import calibration_error, concordance, weigh
 from reward_model.calibration.gates import Closure, Gate, GateConfig
-from robot.types import Array
-
-KEY = ScorerKey("insert", "wm1-rm1")
-Fault = Callable[[Array, float, int, np.random.Generator], Array]  # scores, outcome, episodes since it began
-
-
-def episode(
-    rng: np.random.Generator, index: int, fault: Fault | None = None, since: int = 0
-) -> list[AnchorPair]:
-    """Four windows of one executed episode, half of which succeed; an honest judge scores them .25 and .75 +- .12."""
-    outcome = float(rng.random() < 0.5)
-    raw = np.clip(0.25 + 0.5 * outcome + 0.12 * rng.standard_normal(4), 0.0, 1.0)
-    if fault is not None:
-        raw = np.clip(fault(raw, outcome, since, rng), 0.0, 1.0)
-    return [AnchorPair(float(score), outcome, index) for score in raw]
 
 
 @pytest.fixture(scope="module", params=[0, 1, 2])
@@ -51,39 +34,15 @@ def continued(trained: tuple[dict[str, object], np.random.Generator]) -> Calibra
     return calibrator
 
 
-def hallucinating(raw: Array, outcome: float, since: int, rng: np.random.Generator) -> Array:
-    return 0.9 + 0.05 * rng.standard_normal(len(raw))
-
-
-def reversed_ranks(raw: Array, outcome: float, since: int, rng: np.random.Generator) -> Array:
-    return 1.0 - raw
-
-
-def frozen_model(raw: Array, outcome: float, since: int, rng: np.random.Generator) -> Array:
-    """The policy moves on, and over 30 episodes its failures come to look like successes to the old model."""
-    return raw + (1.0 - outcome) * 0.5 * min(1.0, since / 30.0)
-
-
-@pytest.mark.parametrize(
-    ("fault", "within"),
-    [(hallucinating, 10), (reversed_ranks, 5), (frozen_model, 40)],
-    ids=lambda x: str(x)[:25],
-)
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_closes_the_gate_within_the_documented_number_of_anchors(
-    fault: Fault, within: int, trained: tuple[dict[str, object], np.random.Generator]
+    name: str, trained: tuple[dict[str, object], np.random.Generator]
 ) -> None:
-    calibrator, rng = continued(trained), trained[1]
-    for since in range(within):
-        calibrator.observe(KEY, episode(rng, 100 + since, fault, since))
-        if calibrator.gate(KEY).value == 0.0:
-            break
-    reading = calibrator.gate(KEY)
-    assert reading.value == 0.0 and reading.closures
-    metrics = calibrator.metrics(KEY)
-    assert metrics["calibration/gate"] == 0.0
-    assert {c.value for c in reading.closures} == {
-        c.value for c in Closure if metrics[f"calibration/closed_{c.value}"]
-    }
+    calibrator, (fault, limit) = continued(trained), FAULTS[name]
+    assert anchors_to_closure(calibrator, trained[1], fault, limit) is not None
+    reading, metrics = calibrator.gate(KEY), calibrator.metrics(KEY)
+    assert reading.value == metrics["calibration/gate"] == 0.0 and reading.closures
+    assert set(reading.closures) == {c for c in Closure if metrics[f"calibration/closed_{c.value}"]}
 
 
 def test_an_honest_judge_keeps_the_gate_open(trained: tuple[dict[str, object], np.random.Generator]) -> None:
@@ -98,13 +57,12 @@ def test_a_version_swap_closes_at_once_and_opens_again_after_20_episodes_of_the_
     trained: tuple[dict[str, object], np.random.Generator],
 ) -> None:
     calibrator, rng = continued(trained), trained[1]
-    swapped = ScorerKey("insert", "wm2-rm1")
-    assert calibrator.gate(swapped).closures == (Closure.UNCALIBRATED, Closure.NEW_VERSION)
+    assert calibrator.gate(SWAPPED).closures == (Closure.UNCALIBRATED, Closure.NEW_VERSION)
     for index in range(100, 120):
-        assert calibrator.gate(swapped).value == 0.0
-        assert index == 100 or calibrator.gate(swapped).closures == (Closure.NEW_VERSION,)
-        calibrator.observe(swapped, episode(rng, index))
-    assert calibrator.gate(swapped).value == 1.0
+        assert calibrator.gate(SWAPPED).value == 0.0
+        assert index == 100 or calibrator.gate(SWAPPED).closures == (Closure.NEW_VERSION,)
+        calibrator.observe(SWAPPED, episode(rng, index))
+    assert calibrator.gate(SWAPPED).value == 1.0
 
 
 def test_reversed_from_the_start_it_never_opens() -> None:

@@ -57,11 +57,9 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     axes[0].legend(fontsize=8)
     markers = dict(zip((kind.value for kind in JudgeKind), "os^", strict=True))
     for row in rows:
-        # Judges of one route are drawn side by side: their number of queries is the same.
-        shift = list(markers).index(row["judge"]) * 120 - 120
         error = [[row["final_true_reward"] - row["ci_low"]], [row["ci_high"] - row["final_true_reward"]]]
         axes[3].errorbar(
-            row["real_queries"] + shift,
+            row["real_queries"],
             row["final_true_reward"],
             error,
             fmt=markers[row["judge"]],
