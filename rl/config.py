@@ -144,7 +144,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         _check_seed(self.seed)
-        _check_device(self.device)
+        check_device(self.device)
         _check_by_hand(self.correction.kind, self.robot.clock)
         if self.robot.kind is RobotKind.FOREIGN and self.correction.kind is CorrectionKind.SCRIPTED:
             raise ValueError(
@@ -178,7 +178,8 @@ def _check_seed(seed: int) -> None:
         raise ValueError(f"seed: expected 0 to {2**31 - 1}, got {seed}")
 
 
-def _check_device(name: str) -> None:
+def check_device(name: str) -> None:
+    """Raise ValueError for a word that is no device, or one that this machine has not."""
     if re.fullmatch(r"cpu|cuda(:\d{1,2})?", name) is None:
         raise ValueError(f"device: expected cpu, cuda or cuda:<index>, got {name!r}")
     index, present = int(name.partition(":")[2] or 0), torch.cuda.device_count()

@@ -15,7 +15,7 @@ from reward_model.interface import RewardModel, RewardModelError
 from reward_model.labels import Thresholds
 from reward_model.reliability import draw_reliability
 from rl import command
-from rl.config import load
+from rl.config import check_device, load
 from rl.reward_config import EvaluateRewardModelConfig
 from rl.reward_data import KnownEpisode, read_episodes
 from rl.reward_models import choose, load_classifier, make_judge
@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _evaluate(overrides: list[str]) -> int:
     config = load("evaluate-reward-model", overrides)
     assert isinstance(config, EvaluateRewardModelConfig)
+    check_device(config.device)
     console, device = Console(), torch.device(config.device)
     episodes = read_episodes(config.data)
     model: RewardModel

@@ -22,7 +22,7 @@ class TrainRewardModelConfig:
     is not learned from, and the thresholds are chosen on it.
     """
 
-    out: str = "reward_models/press.safetensors"
+    out: str = "runs/reward_models/press.safetensors"
     seed: int = 0
     device: str = "cpu"
     hold_out_every: int = 2

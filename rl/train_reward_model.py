@@ -14,7 +14,7 @@ from reward_model.dataset import FrameSampler, hold_out
 from reward_model.interface import RewardModelError
 from reward_model.trainer import RewardTrainer
 from rl import command
-from rl.config import load
+from rl.config import check_device, load
 from rl.reward_config import TrainRewardModelConfig
 from rl.reward_data import read_episodes
 from rl.reward_models import choose, load_classifier, make_classifier
@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(overrides: list[str]) -> int:
     config = load("train-reward-model", overrides)
     assert isinstance(config, TrainRewardModelConfig)
+    check_device(config.device)
     console, out, device = Console(), Path(config.out), torch.device(config.device)
     episodes = read_episodes(config.data)
     tasks = sorted({episode.task for episode in episodes})

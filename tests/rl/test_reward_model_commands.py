@@ -200,6 +200,7 @@ def test_two_tasks_are_two_models(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["labels.hold_frames=0"], "labels.hold_frames"),
         (["classifier.trunk=frozen", "classifier.dropout=1.5"], "classifier.dropout"),
         (["traner.steps=3"], "trainer"),
+        (["device=cuda:77"], "device"),
     ],
 )
 def test_wrong_words_are_one_readable_line(
