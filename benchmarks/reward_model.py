@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ def measure(task: Task, steps: int) -> list[dict[str, Any]]:
             draw_reliability(DOCS / f"{task.name}_reliability.png", reports, model.thresholds)
         for row in report_rows(reports, model.thresholds):
             data = "held-out episodes" if row["source"] == "real" else "replays of held-out episodes"
-            found.append({**shared, "data": data, **asdict(model.thresholds), **row})
+            found.append({**shared, "data": data, **{k: v for k, v in row.items() if k != "bins"}})
         found += _executed_rows(task, model, labels, shared)
     return found
 

@@ -20,16 +20,16 @@ LEAD_IN = 10  # frames of a saved clip before the one in question
 
 
 def rows(reports: Sequence[Report], thresholds: Thresholds) -> list[dict[str, Any]]:
-    """One JSON-able row per report; None is unknown."""
+    """One JSON-able row per report, with the thresholds and the episodes that they rest on; None is unknown."""
+    shared = {
+        "threshold": thresholds.success,
+        "failure_threshold": thresholds.failure,
+        "threshold_failures": thresholds.negatives,
+        "threshold_successes": thresholds.positives,
+    }
     return [
-        {
-            name: _plain(value)
-            for name, value in (
-                asdict(entry)
-                | {"origin": None, "source": entry.origin.value, "threshold": thresholds.success}
-            ).items()
-            if name != "origin"
-        }
+        {name: _plain(value) for name, value in {**asdict(entry), **shared}.items() if name != "origin"}
+        | {"source": entry.origin.value}
         for entry in reports
     ]
 
