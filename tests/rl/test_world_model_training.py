@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rl.replay.reader import StoreReader
 from rl.replay.sampler import ClipSampler, Holdout, PartConfig, Split
 from rl.replay.writer import StoreWriter
 from rl.world_model_data import ClipData, make_spec, real_stores
+from robot.types import Observation
 from worldmodel.checkpoint import read
 from worldmodel.interface import WorldModelError
 
@@ -37,12 +39,25 @@ SMALL = [
 ]
 
 
+VIEWS = {"front": (12, 16), "wrist": (16, 14)}
+
+
+def seen(episode: int, step: int) -> Observation:
+    rng = np.random.default_rng([episode, step])
+    images = {view: rng.integers(0, 256, (*size, 3), dtype=np.uint8) for view, size in VIEWS.items()}
+    return dataclasses.replace(observation(episode, step), images=images)
+
+
 def record(path: Path, episodes: int = 6, **changes: object) -> Path:
-    with StoreWriter(path, schema(**changes)) as writer:  # type: ignore[arg-type]
+    with StoreWriter(path, schema(**({"views": VIEWS} | changes))) as writer:  # type: ignore[arg-type]
         for episode in range(episodes):
-            writer.begin_episode(observation(episode, 0))
+            before = seen(episode, 0)
+            writer.begin_episode(before)
             for step in range(STEPS):
-                writer.add(transition(episode, step, truncated=step == STEPS - 1))
+                after = seen(episode, step + 1)
+                made = transition(episode, step, truncated=step == STEPS - 1)
+                writer.add(dataclasses.replace(made, observation=before, next_observation=after))
+                before = after
             writer.end_episode(EpisodeOutcome(EndReason.TIMEOUT))
     return path
 
