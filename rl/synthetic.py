@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from reward_model.calibration.calibrator import CalibrationConfig
+from rl.imagination.adapting import TrustConfig
 from rl.imagination.imagine import ImaginationConfig
+from rl.imagination.proprio import ProprioConfig
+from rl.replay.sampler import Holdout
 from rl.selection.admission import SelectionConfig
 from rl.selection.queues import QueueConfig
 from rl.workers.synthetic import SyntheticShareConfig
 from rl.workers.world_model import WorldModelWorkerConfig
+from worldmodel.adapt import ChampionConfig, ScheduleConfig
+from worldmodel.factory import WorldModelConfig
 
 
 class ImaginedBy(Enum):
@@ -17,6 +23,37 @@ class ImaginedBy(Enum):
 
     NONE = "none"  # nobody: plain RLPD
     ORACLE = "oracle"  # the simulator itself, labels included: what imagination could be worth at best
+    VIDEO = "video"  # a world model shows it, a reward model judges it
+
+
+@dataclass(frozen=True)
+class VideoConfig:
+    """The parts of a run that imagines video.
+
+    world_model: a published version to start from (a file, a run, or an `out` of finetune-world-model); None fits one
+    on the demonstrations first. reward_model: a file of train-reward-model. max_risk: an imagined path ends beyond it.
+    judged_clips, horizon: held-out clips by which versions compete, and the control steps that they imagine.
+    """
+
+    world_model: str | None = None
+    reward_model: str | None = None
+    max_risk: float = 0.5
+    judged_clips: int = 24
+    horizon: int = 8
+    model: WorldModelConfig = field(default_factory=WorldModelConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    champion: ChampionConfig = field(default_factory=ChampionConfig)
+    trust: TrustConfig = field(default_factory=TrustConfig)
+    proprio: ProprioConfig = field(default_factory=ProprioConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    holdout: Holdout = field(default_factory=Holdout)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.max_risk <= 1.0 or min(self.judged_clips, self.horizon) < 1:
+            raise ValueError(
+                "synthetic.video: expected max_risk in (0, 1], judged_clips and horizon >= 1, got "
+                f"{self.max_risk}, {self.judged_clips}, {self.horizon}"
+            )
 
 
 @dataclass(frozen=True)
@@ -28,6 +65,7 @@ class SyntheticConfig:
     imagination: ImaginationConfig = field(default_factory=ImaginationConfig)
     selection: SelectionConfig = field(default_factory=SelectionConfig)
     queues: QueueConfig = field(default_factory=QueueConfig)
+    video: VideoConfig = field(default_factory=VideoConfig)
     share: SyntheticShareConfig = field(default_factory=SyntheticShareConfig)
 
     @property

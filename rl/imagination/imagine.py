@@ -9,7 +9,7 @@ import numpy as np
 
 from rl.imagination.clip import Futures, ImaginedClip, Imaginer, Start
 from rl.imagination.starts import StartConfig, StartPool
-from robot.types import Float32, Label, Observation
+from robot.types import Clip, Float32, Label, Observation
 from worldmodel.counterfactual import BranchKind, CounterfactualConfig, Motion, perturb
 
 
@@ -23,10 +23,13 @@ class ImaginingPolicy(Protocol):
 class ImaginationConfig:
     """What is imagined.
 
-    policy_share: of the branches, how many follow the current policy; the others perturb what was really done (0 is
-    the paper's choice, 1 the default). clip_length: control steps. parallel: branches imagined side by side.
+    replay_share: of the branches, how many repeat what was really done; their outcome is known, so they tell what
+    imagined labels are worth, and are not learned from. policy_share: of the others, how many follow the current
+    policy; the rest perturb what was really done (0 is the paper's choice, 1 the default). clip_length: control steps.
+    parallel: branches imagined side by side.
     """
 
+    replay_share: float = 0.0
     policy_share: float = 1.0
     clip_length: int = 8
     parallel: int = 16
@@ -34,8 +37,11 @@ class ImaginationConfig:
     local: CounterfactualConfig = field(default_factory=CounterfactualConfig)
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.policy_share <= 1.0:
-            raise ValueError(f"imagination.policy_share: expected 0..1, got {self.policy_share}")
+        if not (0.0 <= self.policy_share <= 1.0 and 0.0 <= self.replay_share < 1.0):
+            raise ValueError(
+                "imagination: expected policy_share in 0..1 and replay_share in [0, 1), got "
+                f"{self.policy_share}, {self.replay_share}"
+            )
         if self.clip_length < 1 or self.parallel < 1:
             raise ValueError(
                 f"imagination: expected clip_length and parallel >= 1, got {self.clip_length}, {self.parallel}"
@@ -67,14 +73,15 @@ class Imagination:
         """`parallel` clips. Raises EmptyShareError where there is no real state to start from."""
         config = self._config
         starts = self._pool.draw(config.parallel, self._rng)
-        kinds = [
-            BranchKind.POLICY if self._rng.random() < config.policy_share else BranchKind.LOCAL
-            for _ in starts
-        ]
+        kinds = [self._kind() for _ in starts]
         seeds = self._rng.integers(2**31, size=len(starts)).tolist()
+        sources = [
+            None if kind is BranchKind.POLICY else self._pool.clip(start, config.clip_length)
+            for start, kind in zip(starts, kinds, strict=True)
+        ]
         planned = [
-            self._perturbed(start, seed) if kind is BranchKind.LOCAL else None
-            for start, kind, seed in zip(starts, kinds, seeds, strict=True)
+            None if source is None else self._planned(source, kind, seed)
+            for source, kind, seed in zip(sources, kinds, seeds, strict=True)
         ]
         session = self._imaginer.begin(starts, seeds[0])
         branches = [_Branch(observation) for observation in session.observations]
@@ -92,18 +99,29 @@ class Imagination:
             futures = session.step(actions)
             for index, branch in enumerate(branches):
                 branch.take(futures, index)
+        for branch, kind, source in zip(branches, kinds, sources, strict=True):
+            if kind is BranchKind.REPLAY and source is not None:
+                branch.learn_outcome(source)
         return [
             branch.clip(start, kind, seed, self._imaginer.version)
             for branch, start, kind, seed in zip(branches, starts, kinds, seeds, strict=True)
             if branch.actions
         ]
 
-    def _perturbed(self, start: Start, seed: int) -> Float32:
-        """The real actions from `start` on, as many as there were, perturbed inside the workspace."""
-        real = self._pool.clip(start, self._config.clip_length)
-        steps = int(real.valid[0].sum())
+    def _kind(self) -> BranchKind:
+        config = self._config
+        # A share of 0 draws nothing, so that switching replays off leaves all else as it was.
+        if config.replay_share and self._rng.random() < config.replay_share:
+            return BranchKind.REPLAY
+        return BranchKind.POLICY if self._rng.random() < config.policy_share else BranchKind.LOCAL
+
+    def _planned(self, real: Clip, kind: BranchKind, seed: int) -> Float32:
+        """The real actions, as many as there were, or those actions perturbed inside the workspace."""
+        actions = real.action[0, : int(real.valid[0].sum())]
+        if kind is BranchKind.REPLAY:
+            return actions
         pose = self._motion.commanded_poses(real.proprio[:, 0])[0]
-        return perturb(real.action[0, :steps], seed, self._config.local, self._motion, pose)
+        return perturb(actions, seed, self._config.local, self._motion, pose)
 
 
 class _Branch:
@@ -124,6 +142,12 @@ class _Branch:
         self._risk.append(float(futures.risk[index]))
         self._truth.append(futures.truth[index])
         self.over = bool(futures.over[index])
+
+    def learn_outcome(self, source: Clip) -> None:
+        """These were the real actions, so each step's real outcome is known."""
+        steps = len(self.actions)
+        succeeded = source.terminated[0, :steps] & (source.reward[0, :steps] > 0)
+        self._truth = [Label.SUCCESS if ended else Label.FAILURE for ended in succeeded]
 
     def clip(self, start: Start, kind: BranchKind, seed: int, version: int) -> ImaginedClip:
         return ImaginedClip(

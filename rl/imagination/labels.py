@@ -8,8 +8,13 @@ from typing import Protocol
 
 import numpy as np
 
-from rl.imagination.clip import ImaginedClip
+from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
+from reward_model.calibration.calibrator import Calibrator
+from reward_model.interface import RewardModel
+from reward_model.labels import Thresholds, label_clips
+from rl.imagination.clip import ImaginedClip, Origin
 from robot.types import Label
+from worldmodel.counterfactual import BranchKind
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,25 @@ class LabelledClip:
 class Labeller(Protocol):
     """Judges imagined clips."""
 
+    @property
+    def gate(self) -> float:
+        """How far its labels are trusted, in [0, 1]."""
+
+    def metrics(self) -> dict[str, float]:
+        """What the gate rests on."""
+
     def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         """One label per clip, UNKNOWN where it is not known; unknown is never failure."""
 
 
 class TruthLabeller:
     """Takes the simulator's word: for the ceiling, and to find out what labels cost."""
+
+    gate = 1.0
+
+    def metrics(self) -> dict[str, float]:
+        """The truth needs no calibration."""
+        return {}
 
     def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         """SUCCESS at the first step that reached it; UNKNOWN where the simulator said nothing of some step."""
@@ -56,3 +74,77 @@ class TruthLabeller:
             return LabelledClip(clip, Label.SUCCESS, int(reached[0]) + 1)
         known = all(truth is Label.FAILURE for truth in clip.truth)
         return LabelledClip(clip, Label.FAILURE if known else Label.UNKNOWN, len(clip))
+
+
+class RewardModelLabeller:
+    """A reward model looks at the imagined frames; what it says of replays, whose outcome is known, calibrates it.
+
+    Labels come from its raw scores and its own thresholds, which were chosen on held-out real episodes. The calibrated
+    score goes into the provenance, and the calibrator's gate says how far imagined labels are to be trusted at all.
+    """
+
+    def __init__(self, model: RewardModel, thresholds: Thresholds, calibrator: Calibrator, task: str) -> None:
+        self._model, self._thresholds = model, thresholds
+        self.calibrator, self._task = calibrator, task
+        self._scorer = ScorerKey(task, "none")
+
+    @property
+    def gate(self) -> float:
+        """How far labels of the newest scorer are trusted, in [0, 1]; 0 until enough replays have been seen."""
+        return self.calibrator.gate(self._scorer).value
+
+    def metrics(self) -> dict[str, float]:
+        return self.calibrator.metrics(self._scorer)
+
+    def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
+        """One label per clip; replays teach the calibrator as they pass."""
+        labelled: dict[int, LabelledClip] = {}
+        for length in sorted({len(clip) for clip in clips}):
+            chosen = [index for index, clip in enumerate(clips) if len(clip) == length]
+            for index, one in zip(chosen, self._label_alike([clips[i] for i in chosen]), strict=True):
+                labelled[index] = one
+        self._learn([labelled[index] for index in range(len(clips))])
+        return [labelled[index] for index in range(len(clips))]
+
+    def _label_alike(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
+        """Clips of one length and one world-model version."""
+        images = {
+            view: np.stack(
+                [[observation.images[view] for observation in clip.observations] for clip in clips]
+            )
+            for view in self._model.views
+        }
+        found = label_clips(self._model.score(images), self._thresholds)
+        version = clips[0].world_model_version
+        self._scorer = ScorerKey(self._task, f"reward-{self._model.version}/world-{version}")
+        calibrated = self.calibrator.calibrate(self._scorer, found.score.astype(np.float64))
+        return [
+            LabelledClip(
+                clip,
+                Label(int(label)),
+                # Frame k is behind step k - 1; a success at frame 0 was there before anything was imagined.
+                length=max(1, int(step)) if step >= 0 else len(clip),
+                success_prob=float(score),
+                calibrated=float(value),
+                reward_model_version=self._model.version,
+                calibrator_version=self.calibrator.version,
+            )
+            for clip, label, step, score, value in zip(
+                clips, found.label, found.step, found.score, calibrated, strict=True
+            )
+        ]
+
+    def _learn(self, labelled: Sequence[LabelledClip]) -> None:
+        pairs = [
+            AnchorPair(
+                raw=None if np.isnan(one.success_prob) else one.success_prob,
+                true=float(Label.SUCCESS in one.clip.truth),
+                # Episodes of both stores are numbered from 0 on.
+                episode=2 * one.clip.start.episode + int(one.clip.start.origin),
+                kind=AnchorKind.REPLAY if one.clip.start.origin is Origin.DEMO else AnchorKind.HINDSIGHT,
+            )
+            for one in labelled
+            if one.clip.kind is BranchKind.REPLAY
+        ]
+        if pairs:
+            self.calibrator.observe(self._scorer, pairs)

@@ -42,9 +42,6 @@ class OracleImaginer:
         """Branches from real states; `seed` is of no use here, physics has none. Raises OracleError."""
         return _OracleSession(self._env, [self._moment(start) for start in starts])
 
-    def close(self) -> None:
-        self._env.close()
-
     def _moment(self, start: Start) -> Moment:
         key = (start.origin, start.episode)
         if key not in self._moments:

@@ -80,8 +80,8 @@ class ProprioModel:
         x = (_features(proprio, action) - self._mean) / self._scale
         drawn = self._residuals[rng.integers(len(self._residuals), size=len(proprio))]
         following = proprio + self._offset + x @ self._weights + drawn
-        # Outside of what was ever measured a linear model means nothing; poses reach a little further than seen.
-        margin = 0.1 * (self._upper - self._lower)
+        # A linear model runs away where it is far from all that was measured.
+        margin = self._upper - self._lower
         clipped: Float32 = np.clip(following, self._lower - margin, self._upper + margin).astype(np.float32)
         if self._command is not None:
             wish = action[:, -1]

@@ -36,12 +36,13 @@ class StartPool:
     """Draws starts from two stores; only finished episodes that were not discarded."""
 
     def __init__(self, demo: StoreReader, online: StoreReader, config: StartConfig) -> None:
-        self._readers = {Origin.DEMO: demo, Origin.ONLINE: online}
+        self.readers = {Origin.DEMO: demo, Origin.ONLINE: online}
+        self.schema = demo.schema
         self._config = config
 
     def refresh(self) -> None:
         """Take in what was recorded since."""
-        for reader in self._readers.values():
+        for reader in self.readers.values():
             reader.refresh()
 
     def draw(self, n: int, rng: np.random.Generator) -> list[Start]:
@@ -56,18 +57,18 @@ class StartPool:
             wanted = Origin.DEMO if rng.random() < self._config.demo_share else Origin.ONLINE
             origin = wanted if len(rows[wanted]) else Origin(1 - wanted)
             row = rows[origin][int(rng.integers(len(rows[origin])))]
-            where = self._readers[origin].records(np.array([row]))["observation"][0]
+            where = self.readers[origin].records(np.array([row]))["observation"][0]
             starts.append(Start(origin, int(where["episode"]), int(where["step"])))
         return starts
 
     def clip(self, start: Start, length: int, history: int = 0) -> Clip:
         """What really happened from `start` on: one clip of `length` actions with `history` steps before."""
-        reader = self._readers[start.origin]
+        reader = self.readers[start.origin]
         row = reader.episodes()[start.episode].first_row + start.step
         return gather_clips(reader, np.array([row]), length, history)
 
     def _rows(self, origin: Origin) -> NDArray[np.int64]:
-        reader = self._readers[origin]
+        reader = self.readers[origin]
         settled = reader.valid_starts[: reader.num_settled]
         newest = self._config.newest_episodes
         if origin is Origin.DEMO or newest is None or not len(settled):

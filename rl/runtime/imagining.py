@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,9 +15,9 @@ from rl.agent.value import ValueModel
 from rl.build import make_schema
 from rl.config import ConfigError, RuntimeKind, TrainConfig
 from rl.demonstrations import DEMO_SEED
-from rl.imagination.clip import Origin
+from rl.imagination.clip import Imaginer, Origin
 from rl.imagination.imagine import Imagination
-from rl.imagination.labels import TruthLabeller
+from rl.imagination.labels import Labeller, TruthLabeller
 from rl.imagination.oracle import OracleImaginer
 from rl.imagination.starts import StartPool
 from rl.imagination.valuing import ClipValues
@@ -26,11 +26,14 @@ from rl.replay.reader import StoreReader
 from rl.replay.sampler import TransitionSampler
 from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
+from rl.runtime.video import check_video, make_video
 from rl.selection.admission import Selection, SelectionMode
 from rl.selection.queues import SyntheticQueues
-from rl.workers.ports import CALIBRATION_GATE, MILLIONTHS, WORLD_MODEL_GATE, StepResult
+from rl.synthetic import ImaginedBy
+from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE, StepResult
 from rl.workers.synthetic import SyntheticShare
 from rl.workers.world_model import WorldModelWorker
+from robot.env import RobotEnv
 from robot.factory import RobotKind, make_robot_env
 from worldmodel.counterfactual import Motion
 
@@ -55,17 +58,21 @@ def layout_seed(config: TrainConfig) -> Callable[[Origin, int], int]:
 
 def check_synthetic(config: TrainConfig) -> None:
     """Raise ConfigError where this run could not imagine what it is asked to."""
-    if not config.synthetic.on:
-        return
-    if config.robot.kind is not RobotKind.SIM:
-        raise ConfigError(
-            "synthetic.model=oracle: the simulator can only be the world model of the simulated arm"
-        )
-    if config.demos.path is not None:
-        raise ConfigError(
-            "synthetic.model=oracle: it re-enacts demonstrations from their layout seeds, which copied ones do not "
-            "have; drop demos.path, so that the run records its own"
-        )
+    match config.synthetic.model:
+        case ImaginedBy.NONE:
+            return
+        case ImaginedBy.ORACLE:
+            if config.robot.kind is not RobotKind.SIM:
+                raise ConfigError(
+                    "synthetic.model=oracle: the simulator can only be the world model of the simulated arm"
+                )
+            if config.demos.path is not None:
+                raise ConfigError(
+                    "synthetic.model=oracle: it re-enacts demonstrations from their layout seeds, which copied ones do "
+                    "not have; drop demos.path, so that the run records its own"
+                )
+        case ImaginedBy.VIDEO:
+            check_video(config)
 
 
 def make_share(
@@ -102,10 +109,10 @@ def make_share(
 
 
 class WorldModelProcess:
-    """A WorldModelWorker with the simulator in which it imagines, and its state on disk."""
+    """A WorldModelWorker with the simulated cell that it looks at, and its state on disk."""
 
-    def __init__(self, worker: WorldModelWorker, run: RunDir, close: Callable[[], None]) -> None:
-        self._worker, self._run, self._close = worker, run, close
+    def __init__(self, worker: WorldModelWorker, run: RunDir, env: RobotEnv) -> None:
+        self._worker, self._run, self._env = worker, run, env
 
     def step(self) -> StepResult:
         return self._worker.step()
@@ -113,9 +120,18 @@ class WorldModelProcess:
     def close(self) -> None:
         try:
             self._worker.close()
-            self._run.write_json(WORKER_STATE, json.loads(json.dumps(self._worker.state())))
+            self._run.write_json(WORKER_STATE, self._worker.state())
         finally:
-            self._close()
+            self._env.close()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Who imagines, who judges, and what is learned meanwhile."""
+
+    imaginer: Imaginer
+    labeller: Labeller
+    adapt: Callable[[], Mapping[str, float]]
 
 
 def make_world_model(run: RunDir) -> WorldModelProcess:
@@ -124,20 +140,17 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
     synthetic = config.synthetic
     env = make_robot_env(config.robot, seed=config.seed)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed + 1)
-    demo, online = StoreReader(run.demo), StoreReader(run.real)
-    pool = StartPool(demo, online, synthetic.imagination.starts)
-    oracle = OracleImaginer(env, {Origin.DEMO: demo, Origin.ONLINE: online}, layout_seed(config))
+    pool = StartPool(StoreReader(run.demo), StoreReader(run.real), synthetic.imagination.starts)
     motion = Motion.of(env.robot.spec, env.robot.frames.action)
-    rng = np.random.default_rng([config.seed, 6])
+    parts = _parts(run, config, env, pool, motion)
     value, values = ValueModel(config.agent, policy), run.values()
     selects = synthetic.selection.mode is not SelectionMode.NONE
-    board.set(WORLD_MODEL_GATE, MILLIONTHS)  # the simulator and its labels are the truth
-    board.set(CALIBRATION_GATE, MILLIONTHS)
+    rng = np.random.default_rng([config.seed, 6])
     worker = WorldModelWorker(
-        Imagination(pool, oracle, motion, synthetic.imagination, rng),
-        TruthLabeller(),
+        Imagination(pool, parts.imaginer, motion, synthetic.imagination, rng),
+        parts.labeller,
         Selection(synthetic.selection),
-        ClipValues(value, pool, demo.schema) if selects else None,
+        ClipValues(value, pool, pool.schema) if selects else None,
         policy,
         StoreWriter(run.synthetic, make_schema(env)),
         run.weights(),
@@ -149,8 +162,17 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
         discount=config.agent.discount,
         refresh=pool.refresh,
         on_policy=(lambda: value.load_tensors(values.load().tensors)) if selects else (lambda: None),
+        adapt=parts.adapt,
     )
     saved = run.read_json(WORKER_STATE)
     if saved is not None:
         worker.load_state(saved)
-    return WorldModelProcess(worker, run, oracle.close)
+    return WorldModelProcess(worker, run, env)
+
+
+def _parts(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, motion: Motion) -> Parts:
+    if config.synthetic.model is ImaginedBy.VIDEO:
+        video = make_video(run, config, env, pool, motion)
+        return Parts(video.imaginer, video.labeller, video.adapting.step)
+    run.board().set(WORLD_MODEL_GATE, MILLIONTHS)  # the simulator is the truth
+    return Parts(OracleImaginer(env, pool.readers, layout_seed(config)), TruthLabeller(), dict)

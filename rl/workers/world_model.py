@@ -1,6 +1,6 @@
 """World model: relives real experience, so that the learner sees what would have happened under other actions.
 
-Flow of `step()`: real clips -> imagine -> label -> calibrate -> select by Q -> synthetic store.
+Flow of `step()`: real clips -> adapt -> imagine -> label and calibrate -> select by Q -> synthetic store.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rl.replay.writer import StoreWriter
 from rl.selection.admission import Admission, Candidate, Selection
 from rl.workers.ports import (
     ADMITTED,
+    CALIBRATION_GATE,
     COLLECTED,
     GENERATED,
     MILLIONTHS,
@@ -31,6 +32,7 @@ from rl.workers.ports import (
     WeightsPort,
 )
 from robot.types import Label, Provenance, Source, Transition
+from worldmodel.counterfactual import BranchKind
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,10 @@ class Valuing(Protocol):
 
 
 class WorldModelWorker:
-    """One batch of imagined clips per `step()`; never blocks the actor or the learner, and neither waits for it."""
+    """One batch of imagined clips, or a few updates of the world model, per `step()`; nobody ever waits for it.
+
+    adapt: a few updates where they are due, and their metrics; {} where none are.
+    """
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class WorldModelWorker:
         discount: float,
         refresh: Callable[[], None],
         on_policy: Callable[[], None],
+        adapt: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._imagination, self._labeller, self._selection, self._valuing = (
             imagination,
@@ -89,24 +95,27 @@ class WorldModelWorker:
         )
         self._policy, self._writer, self._weights, self._counters = policy, writer, weights, counters
         self._config, self._first_update, self._discount = config, first_update, discount
+        self._adapt = adapt
         self._refresh, self._on_policy = refresh, on_policy
         self._version = -1
         self._generated = counters.get(GENERATED)
-        self._admitted = writer.num_transitions
 
     def step(self) -> StepResult:
         """Imagine once, or say what is waited for."""
         if self._counters.get(STOP) or self._counters.get(COLLECTED):
             return StepResult(finished=True)
+        self._refresh()
+        adapted = self._adapt()
+        if adapted:
+            return StepResult(metrics=adapted)
         if not self._take_newest_policy():
             return StepResult(waiting="learner: first policy")
         due = self._config.per_update * max(0, self._counters.get(UPDATES) - self._first_update)
         if self._generated >= due:
             return StepResult(waiting=f"learner: update {self._counters.get(UPDATES)}")
-        self._refresh()
         clips = self._imagination.imagine(self._policy)
         labelled = self._labeller.label(clips)
-        admitted = self._select(labelled)
+        admitted = self._select([one for one in labelled if one.clip.kind is not BranchKind.REPLAY])
         self._store(admitted)
         return StepResult(metrics=self._report(clips, labelled))
 
@@ -192,6 +201,7 @@ class WorldModelWorker:
         self._generated += sum(len(clip) for clip in clips)
         self._counters.set(GENERATED, self._generated)
         self._counters.set(ADMITTED, self._writer.num_transitions)
+        self._counters.set(CALIBRATION_GATE, round(MILLIONTHS * self._labeller.gate))
         self._counters.set(SELECTION_GATE, round(MILLIONTHS * self._selection.gate))
         self._counters.set(SUCCESS_SHARE, round(MILLIONTHS * self._selection.success_share))
         shares = {
@@ -201,6 +211,7 @@ class WorldModelWorker:
         return (
             shares
             | self._selection.metrics()
+            | dict(self._labeller.metrics())
             | {
                 "world_model/generated": float(self._generated),
                 "world_model/admitted": float(self._writer.num_transitions),

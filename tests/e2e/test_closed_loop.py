@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 import torch
 
+from reward_model.classifier import ClassifierConfig, SuccessClassifier
+from reward_model.labels import Thresholds
 from rl import cli
 from rl.batch import SYNTHETIC
 from rl.metrics import read_metrics
 from rl.replay.reader import StoreReader
 from rl.replay.rows import provenance_of
 from rl.runtime.run_dir import RunDir
+from rl.world_model_data import make_spec
 from robot.types import Label, Source
 from tests.e2e.harness import SMALL
+from worldmodel.baselines import CopyLastFrame
+from worldmodel.factory import WorldModelConfig
 
 SHORT = ("actor.max_env_steps=90", "runtime.kind=inline", "learner.bc_updates=30", "learner.log_every=10")
 IMAGINE = ("synthetic.model=oracle", "synthetic.imagination.parallel=4")
@@ -114,3 +119,41 @@ def test_the_summary_counts_what_was_imagined(imagined: RunDir) -> None:
     summary = json.loads((imagined.path / "summary.json").read_text())
     assert summary["generated"] >= summary["admitted"] > 0 and summary["used"] > 0
     assert 0.0 < summary["ratio_mean"] <= 0.30 + 1e-9
+
+
+def test_a_run_imagines_video_and_uses_none_of_it_before_its_labels_have_proven_right(tmp_path: Path) -> None:
+    pixels = ("robot.obs=pixels", "robot.image_px=32", "agent.encoder.channels=[4,8,8]")
+    demos = tmp_path / "demos"
+    assert cli.main(["record", f"out={demos}", "robot.image_px=32", "demos.episodes=6"]) == 0
+    schema = StoreReader(demos).schema
+    model, judge = tmp_path / "model.safetensors", tmp_path / "judge.safetensors"
+    scores = {"psnr": 24.0, "copy_psnr": 20.0, "following": 0.9}
+    seen = WorldModelConfig()
+    CopyLastFrame(make_spec(schema, seen.context_frames, seen.max_horizon), version=1).save(model, scores)
+    classifier = SuccessClassifier(
+        ClassifierConfig(channels=(4,)), "press", schema.views, seed=0, device=torch.device("cpu"), version=3
+    )
+    replace_thresholds(classifier).save(judge)
+    video = (
+        "synthetic.model=video",
+        f"synthetic.video.world_model={model}",
+        f"synthetic.video.reward_model={judge}",
+        "synthetic.video.model.kind=copy_last",
+        "synthetic.imagination.replay_share=0.25",
+        "synthetic.imagination.parallel=4",
+    )
+    run = train(
+        tmp_path, *pixels, *video, f"demos.path={demos}", "demos.episodes=6", "actor.max_env_steps=40"
+    )
+    records = read_metrics(run.metrics_path)
+    last = [r for r in records if "world_model/generated" in r][-1]
+    assert last["world_model/generated"] > 20 and last["calibration/gate"] == 0.0
+    assert all(r["selection/ratio"] == 0.0 for r in records if "selection/ratio" in r)
+    gates = [r["selection/gate_world_model"] for r in records if "selection/gate_world_model" in r]
+    assert gates[-1] == 1.0, "the scores that travel with the version open this gate"
+
+
+def replace_thresholds(classifier: SuccessClassifier) -> SuccessClassifier:
+    """Thresholds that call every clip something, as an untrained network scores about one half."""
+    classifier.thresholds = Thresholds(0.5, 0.4999)
+    return classifier

@@ -1,0 +1,86 @@
+"""Adapting: the world model goes on learning beside the robot, and says how far its newest version is to be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from worldmodel.adapt import Champion, ScheduleConfig
+from worldmodel.interface import ClipSource, WorldModel
+
+
+@dataclass(frozen=True)
+class TrustConfig:
+    """From held-out scores to the gate of the world model.
+
+    gain_db: PSNR above that of the copied last frame at which the gate is fully open; at no gain it is shut.
+    following_shut, following_open: action-following scores between which it opens. The smaller of both counts.
+    """
+
+    gain_db: float = 4.0
+    following_shut: float = 0.5
+    following_open: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not (self.gain_db > 0.0 and 0.0 <= self.following_shut < self.following_open <= 1.0):
+            raise ValueError(
+                f"trust: expected gain_db > 0 and 0 <= following_shut < following_open <= 1, got {self}"
+            )
+
+    def gate(self, scores: Mapping[str, float]) -> float:
+        """In [0, 1]; 0 where a score is missing: a model that was not measured is not trusted."""
+        if not {"psnr", "copy_psnr", "following"} <= scores.keys():
+            return 0.0
+        gain = (scores["psnr"] - scores["copy_psnr"]) / self.gain_db
+        span = self.following_open - self.following_shut
+        followed = (scores["following"] - self.following_shut) / span
+        return float(np.clip(min(gain, followed), 0.0, 1.0))
+
+
+class Adapting:
+    """A few updates of the challenger at a time; at the end of a round it competes for the place of the champion.
+
+    What imagines is always a published version, never the challenger. new_episodes: finished since the run began.
+    """
+
+    def __init__(
+        self,
+        champion: Champion,
+        schedule: ScheduleConfig,
+        clips: ClipSource,
+        *,
+        updates: int,
+        new_episodes: Callable[[], int],
+        published: Callable[[int], WorldModel],
+        publish: Callable[[WorldModel, Mapping[str, float]], None],
+        rng: np.random.Generator,
+        chunk: int = 4,
+    ) -> None:
+        self._champion, self._schedule, self._clips = champion, schedule, clips
+        self._updates, self._new_episodes, self._rng, self._chunk = updates, new_episodes, rng, chunk
+        self._published, self._publish = published, publish
+        self._left = 0
+
+    def step(self) -> dict[str, float]:
+        """At most `chunk` updates, or a contest; {} where nothing is due."""
+        if self._left == 0:
+            self._left = self._schedule.due(self._new_episodes(), self._updates)
+            if self._left == 0:
+                return {}
+        steps = min(self._chunk, self._left)
+        metrics = self._champion.train(self._clips, steps, self._rng)
+        self._updates += steps
+        self._left -= steps
+        return metrics if self._left else metrics | self._compete()
+
+    def _compete(self) -> dict[str, float]:
+        verdict = self._champion.compete()
+        if verdict.published:
+            self._publish(self._published(verdict.version), verdict.challenger.named())
+        scores = {f"world_model/held_out_{name}": value for name, value in verdict.challenger.named().items()}
+        return scores | {
+            "world_model/version": float(verdict.version),
+            "world_model/published": float(verdict.published),
+        }

@@ -1,0 +1,161 @@
+"""Puts the video world model of a run together: what imagines, what judges, and how it goes on learning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from reward_model.calibration.calibrator import Calibrator
+from reward_model.classifier import SuccessClassifier
+from reward_model.interface import RewardModelError
+from rl.config import ConfigError, TrainConfig
+from rl.imagination.adapting import Adapting
+from rl.imagination.clip import Origin
+from rl.imagination.labels import RewardModelLabeller
+from rl.imagination.proprio import ProprioModel
+from rl.imagination.starts import StartPool
+from rl.imagination.video import VideoImaginer
+from rl.replay.reader import StoreReader
+from rl.replay.sampler import Split
+from rl.reward_models import load_classifier
+from rl.runtime.run_dir import RunDir
+from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE
+from rl.world_model_data import ClipData, make_spec
+from rl.world_model_inputs import published_path
+from robot.env import RobotEnv
+from robot.factory import ObsKind, RobotKind
+from robot.tasks import PROPRIO_NAMES
+from worldmodel import checkpoint
+from worldmodel.adapt import Champion, Scores, Versions
+from worldmodel.counterfactual import Motion
+from worldmodel.evaluate import evaluate
+from worldmodel.factory import load_world_model, make_world_model
+from worldmodel.following import action_following
+from worldmodel.interface import WorldModel, WorldModelError
+
+FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fitted
+GRIPPER_COMMAND = PROPRIO_NAMES.index("gripper_command")
+
+
+@dataclass(frozen=True)
+class Video:
+    """The parts of a world-model worker that imagines video."""
+
+    imaginer: VideoImaginer
+    labeller: RewardModelLabeller
+    adapting: Adapting
+
+
+def check_video(config: TrainConfig) -> None:
+    """Raise ConfigError where this run could not imagine video."""
+    video = config.synthetic.video
+    if config.robot.kind is not RobotKind.SIM:
+        raise ConfigError("synthetic.model=video: so far only with robot.kind=sim")
+    if config.robot.obs is not ObsKind.PIXELS:
+        raise ConfigError("synthetic.model=video: expected robot.obs=pixels; a world model needs cameras")
+    if video.reward_model is None:
+        raise ConfigError(
+            "synthetic.video.reward_model: a file is needed, since nobody else knows what imagined frames show; "
+            "make one with `groundhog train-reward-model`"
+        )
+
+
+def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, motion: Motion) -> Video:
+    """The parts, from a published world model or a new one, and a trained reward model."""
+    settings, device = config.synthetic.video, torch.device(config.device)
+    board = run.board()
+    data = ClipData(list(pool.readers.values()), [settings.holdout] * len(pool.readers))
+    spec = make_spec(data.schema, settings.model.context_frames, settings.model.max_horizon)
+    versions = Versions(run.path / "world_model" / "versions")
+    load = partial(load_world_model, device=device, spec=spec)
+    start = _start(settings.world_model, versions)
+    fresh = make_world_model(settings.model, spec, device=device, seed=config.seed)
+    challenger = fresh if start is None else load(start)
+    imaginer = VideoImaginer(
+        challenger if start is None else load(start),
+        _proprio(pool, config),
+        pool,
+        motion,
+        control_period=env.robot.timing.control_period,
+        max_risk=settings.max_risk,
+    )
+
+    def publish(model: WorldModel, scores: Mapping[str, float]) -> None:
+        imaginer.model, imaginer.proprio = model, _proprio(pool, config)
+        board.set(WORLD_MODEL_GATE, round(MILLIONTHS * settings.trust.gate(scores)))
+
+    if start is not None:
+        publish(imaginer.model, checkpoint.read(start).scores)
+    rng = np.random.default_rng([config.seed, 7])
+    adapting = Adapting(
+        Champion(challenger, versions, _Judge(data, config), load, settings.champion),
+        settings.schedule,
+        data.sampler(Split.TRAIN),
+        updates=settings.schedule.fit_steps if start is not None else 0,
+        new_episodes=lambda: pool.readers[Origin.ONLINE].num_episodes,
+        published=lambda version: load(versions.path(version)),
+        publish=publish,
+        rng=rng,
+    )
+    return Video(imaginer, _labeller(config, data, device), adapting)
+
+
+def _start(path: str | None, versions: Versions) -> Path | None:
+    """The version that a run begins with: its own newest one, else the one that it was given."""
+    if versions.all():
+        return versions.newest_path()
+    return None if path is None else published_path(Path(path))
+
+
+def _labeller(config: TrainConfig, data: ClipData, device: torch.device) -> RewardModelLabeller:
+    settings = config.synthetic.video
+    assert settings.reward_model is not None
+    model: SuccessClassifier = load_classifier(Path(settings.reward_model), device)
+    if model.task != data.schema.task:
+        raise RewardModelError(
+            f"{settings.reward_model}: judges {model.task!r}, this run is about {data.schema.task!r}; train one for it"
+        )
+    if model.thresholds is None:
+        raise RewardModelError(
+            f"{settings.reward_model}: has no thresholds, too little was held out; train it with more episodes"
+        )
+    return RewardModelLabeller(model, model.thresholds, Calibrator(settings.calibration), model.task)
+
+
+def _proprio(pool: StartPool, config: TrainConfig) -> ProprioModel:
+    """Fitted on the newest real transitions of both stores."""
+    columns = [_transitions(reader) for reader in pool.readers.values()]
+    before, action, after = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    return ProprioModel(before, action, after, config.synthetic.video.proprio, command_index=GRIPPER_COMMAND)
+
+
+def _transitions(reader: StoreReader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows = reader.valid_starts[: reader.num_settled]
+    records = reader.records(rows)
+    after = reader.records(rows + 1)["observation"]["proprio"]
+    return records["observation"]["proprio"], records["transition"]["action"], after
+
+
+class _Judge:
+    """Scores a world model on held-out clips, drawn once there are any, so that all contestants see the same."""
+
+    def __init__(self, data: ClipData, config: TrainConfig) -> None:
+        self._data, self._config = data, config
+
+    def __call__(self, model: WorldModel) -> Scores:
+        settings, past = self._config.synthetic.video, model.spec.context_frames - 1
+        rng = np.random.default_rng([self._config.seed, 8])
+        held_out = self._data.held_out(settings.judged_clips, settings.horizon, past, rng)
+        probe = self._data.sampler(Split.TRAIN).sample(FOLLOWING_PAIRS, 1, rng, past)
+        report = evaluate(model, held_out)
+        extra = {"copy_psnr": report.mean("psnr", report.steps, copied=True)}
+        try:
+            following: float | None = action_following(model, probe, held_out, rng).score
+        except WorldModelError:
+            following = None  # too few clips to tell; the gate stays shut
+        return Scores(report.mean("psnr", report.steps), following, extra)

@@ -1,0 +1,232 @@
+"""Imagined video: real frames go in, imagined ones come out, a judge labels them and replays tell what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
+from reward_model.labels import Thresholds
+from rl.build import make_schema
+from rl.config import CorrectionKind, DemosConfig
+from rl.demonstrations import record_demonstrations
+from rl.imagination.adapting import Adapting, TrustConfig
+from rl.imagination.clip import ImaginedClip, Origin
+from rl.imagination.imagine import Imagination, ImaginationConfig
+from rl.imagination.labels import RewardModelLabeller
+from rl.imagination.proprio import ProprioConfig, ProprioModel
+from rl.imagination.starts import StartConfig, StartPool
+from rl.imagination.video import VideoImaginer
+from rl.replay.reader import StoreReader
+from rl.replay.writer import StoreWriter
+from rl.world_model_data import make_spec
+from robot.env import RobotEnv
+from robot.factory import RobotConfig, make_robot_env
+from robot.types import ACTION_DIM, Float32, Label, Observation
+from worldmodel.adapt import Champion, ScheduleConfig, Scores, Versions
+from worldmodel.baselines import CopyLastFrame
+from worldmodel.counterfactual import BranchKind, Motion
+from worldmodel.interface import Context, Imagined
+
+
+@dataclass(frozen=True)
+class Cell:
+    env: RobotEnv
+    pool: StartPool
+
+    @property
+    def model(self) -> CopyLastFrame:
+        return CopyLastFrame(make_spec(self.pool.schema, context_frames=3, max_horizon=12))
+
+    def imagination(
+        self, model: CopyLastFrame | None = None, max_risk: float = 1.0, **config: object
+    ) -> Imagination:
+        demo = self.pool.readers[Origin.DEMO]
+        records = demo.records(demo.valid_starts)
+        after = demo.records(demo.valid_starts + 1)["observation"]["proprio"]
+        proprio = ProprioModel(
+            records["observation"]["proprio"], records["transition"]["action"], after, ProprioConfig()
+        )
+        motion = Motion.of(self.env.robot.spec, self.env.robot.frames.action)
+        imaginer = VideoImaginer(
+            model or self.model, proprio, self.pool, motion, control_period=0.1, max_risk=max_risk
+        )
+        settings = ImaginationConfig(**config)  # type: ignore[arg-type]
+        return Imagination(self.pool, imaginer, motion, settings, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    root: Path = tmp_path_factory.mktemp("stores")
+    env = make_robot_env(RobotConfig(task="press", image_px=32), seed=0)
+    list(
+        record_demonstrations(
+            root / "demo", env, DemosConfig(episodes=6, noise=0.3), CorrectionKind.SCRIPTED, seed=0
+        )
+    )
+    with StoreWriter(root / "real", make_schema(env)):
+        pass
+    yield Cell(env, StartPool(StoreReader(root / "demo"), StoreReader(root / "real"), StartConfig()))
+    env.close()
+
+
+class Still:
+    """A policy that pushes beyond every wall."""
+
+    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+        assert set(observation.images) == {"wrist", "side"}
+        return np.array([0, 0, 1, 0, 0, 0, 0], np.float32)
+
+
+class Judge:
+    """Scores what it was told to, one number for all frames of a clip by its kind."""
+
+    task, version = "press", 4
+
+    def __init__(self, cell: Cell, score: float) -> None:
+        self.views: Mapping[str, tuple[int, int]] = cell.pool.schema.views
+        self._score = score
+
+    def score(self, images: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]) -> Float32:
+        return np.full(next(iter(images.values())).shape[:2], self._score, np.float32)
+
+    def save(self, path: Path) -> None: ...
+
+
+def labeller(cell: Cell, score: float) -> RewardModelLabeller:
+    return RewardModelLabeller(
+        Judge(cell, score), Thresholds(0.8, 0.2), Calibrator(CalibrationConfig()), "press"
+    )
+
+
+def test_clips_begin_with_a_real_frame_and_stay_inside_the_workspace(cell: Cell) -> None:
+    clips = cell.imagination(clip_length=40, parallel=5).imagine(Still())
+    assert len(clips) == 5
+    for clip in clips:
+        first = cell.pool.clip(clip.start, 1)
+        np.testing.assert_array_equal(clip.observations[0].images["wrist"], first.images["wrist"][0, 0])
+        np.testing.assert_array_equal(
+            clip.observations[-1].images["side"], clip.observations[0].images["side"]
+        )
+        times = [observation.timestamp for observation in clip.observations]
+        assert np.diff(times) == pytest.approx(0.1)
+        assert all(truth is Label.UNKNOWN for truth in clip.truth)
+        assert clip.action[0, 2] == 1.0 and clip.action[-1, 2] < 0.5, (
+            "at the ceiling nothing is left of the wish"
+        )
+
+
+class Doubtful(CopyLastFrame):
+    """Trusts itself less with every step."""
+
+    def rollout(self, context: Context, actions: Float32, seed: int = 0) -> Imagined:
+        imagined = super().rollout(context, actions, seed)
+        return replace(imagined, risk=imagined.risk + 0.3 * (1 + seed % 3))
+
+
+def test_a_path_ends_where_the_model_no_longer_trusts_itself(cell: Cell) -> None:
+    clips = cell.imagination(Doubtful(cell.model.spec), max_risk=0.85, clip_length=6, parallel=3).imagine(
+        Still()
+    )
+    assert all(len(clip) < 6 or clip.risk.max() <= 0.85 for clip in clips)
+    assert any(len(clip) < 6 for clip in clips)
+
+
+def test_replays_know_their_outcome_and_other_clips_do_not(cell: Cell) -> None:
+    clips = cell.imagination(replay_share=0.5, clip_length=40, parallel=30).imagine(Still())
+    replays = [clip for clip in clips if clip.kind is BranchKind.REPLAY]
+    assert 5 < len(replays) < 25
+    for clip in replays:
+        real = cell.pool.clip(clip.start, 40)
+        np.testing.assert_array_equal(clip.action, real.action[0][real.valid[0]])
+        assert clip.truth[-1] is Label.SUCCESS and Label.UNKNOWN not in clip.truth
+    assert all(truth is Label.UNKNOWN for c in clips if c.kind is BranchKind.POLICY for truth in c.truth)
+
+
+@pytest.mark.parametrize(
+    ("score", "label"),
+    [(0.9, Label.SUCCESS), (0.1, Label.FAILURE), (0.5, Label.UNKNOWN), (np.nan, Label.UNKNOWN)],
+)
+def test_labels_follow_the_thresholds_and_unknown_is_never_failure(
+    cell: Cell, score: float, label: Label
+) -> None:
+    clips = cell.imagination(clip_length=4, parallel=3).imagine(Still())
+    for one in labeller(cell, score).label(clips):
+        assert one.label is label and one.reward_model_version == 4
+        assert one.length == (1 if label is Label.SUCCESS else 4), "success has held from the second frame on"
+
+
+def with_truth(clip: ImaginedClip, success: bool, episode: int) -> ImaginedClip:
+    truth = [Label.FAILURE] * (len(clip) - 1) + [Label.SUCCESS if success else Label.FAILURE]
+    return replace(clip, kind=BranchKind.REPLAY, truth=truth, start=replace(clip.start, episode=episode))
+
+
+def test_replays_open_the_gate_of_a_good_judge_and_not_of_a_blind_one(cell: Cell) -> None:
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    good, blind = labeller(cell, 0.9), labeller(cell, 0.5)
+    assert good.gate == 0.0, "nothing is trusted before it was seen to be right"
+    rng = np.random.default_rng(0)
+    for episode in range(300):
+        success = bool(rng.random() < 0.5)
+        replay = with_truth(clip, success, episode)
+        good._model._score = 0.9 if success else 0.1  # type: ignore[attr-defined]
+        good.label([replay])
+        blind._model._score = float(rng.uniform(0.1, 0.9))  # type: ignore[attr-defined]
+        blind.label([replay])
+    assert good.gate > 0.5 and blind.gate == 0.0
+    assert good.metrics()["calibration/effective_anchors"] >= 100
+
+
+def test_trust_needs_gain_and_following_and_a_measurement() -> None:
+    trust = TrustConfig(gain_db=4.0)
+    scores = {"psnr": 24.0, "copy_psnr": 20.0, "following": 0.9}
+    assert trust.gate(scores) == pytest.approx(1.0)
+    assert trust.gate(scores | {"psnr": 22.0}) == pytest.approx(0.5)
+    assert trust.gate(scores | {"following": 0.5}) == 0.0, "a model that ignores its actions"
+    assert trust.gate({"psnr": 24.0, "copy_psnr": 20.0}) == 0.0, "not measured is not trusted"
+    with pytest.raises(ValueError, match="gain_db"):
+        TrustConfig(gain_db=0.0)
+
+
+def test_adapting_goes_a_few_updates_at_a_time_and_publishes_at_the_end_of_a_round(
+    cell: Cell, tmp_path: Path
+) -> None:
+    trained: list[int] = []
+
+    class Counting(CopyLastFrame):
+        def adapt(self, clips: object, steps: int, rng: object) -> dict[str, float]:
+            trained.append(steps)
+            return {"world_model/loss_1": 0.0}
+
+    versions, published, episodes = Versions(tmp_path / "versions"), [], [0]
+    champion = Champion(
+        Counting(cell.model.spec),
+        versions,
+        lambda _: Scores(25.0, 0.9, {"copy_psnr": 20.0}),
+        lambda _: cell.model,
+    )
+    adapting = Adapting(
+        champion,
+        ScheduleConfig(fit_steps=10, every_episodes=5, steps=4),
+        clips=None,  # type: ignore[arg-type]
+        updates=0,
+        new_episodes=lambda: episodes[0],
+        published=lambda version: cell.model,
+        publish=lambda model, scores: published.append(dict(scores)),
+        rng=np.random.default_rng(0),
+        chunk=4,
+    )
+    steps = [adapting.step() for _ in range(3)]
+    assert trained == [4, 4, 2] and len(published) == 1 and steps[-1]["world_model/published"] == 1.0
+    assert adapting.step() == {}, "nothing is due"
+    episodes[0] = 5
+    assert adapting.step()["world_model/version"] == 2.0 and adapting.step() == {}
+
+
+def test_the_action_has_all_its_entries(cell: Cell) -> None:
+    clips = cell.imagination(policy_share=0.0, clip_length=5, parallel=4).imagine(Still())
+    assert all(clip.action.shape[1] == ACTION_DIM and clip.kind is BranchKind.LOCAL for clip in clips)
