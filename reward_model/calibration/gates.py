@@ -82,8 +82,10 @@ class GateReading:
     evidence: Evidence
 
     def metrics(self) -> dict[str, float]:
-        """All numbers, and 0 or 1 for each reason. Bias and variance stay apart: a confident, consistent, wrong scorer
-        has a small variance."""
+        """All numbers, and 0 or 1 for each reason.
+
+        Bias and variance stay apart: a confident, consistent, wrong scorer has a small variance.
+        """
         evidence = dataclasses.asdict(self.evidence)
         metrics = {"calibration/gate": self.value, "calibration/effective_anchors": evidence.pop("episodes")}
         metrics |= {f"calibration/{name}": value for name, value in evidence.items()}
@@ -102,7 +104,7 @@ class Gate:
         self._surge = Surge(config.drift)
         self._fitted = self._drifted = False
         self._observed = 0
-        self._reading: GateReading | None = None
+        self._evidence: Evidence | None = None  # None: to be weighed anew
 
     def observe(self, predicted: Array, true: Array, episode: NDArray[np.int64], *, fitted: bool) -> bool:
         """Add anchors, all (N,) and finite; True where they show a drift, after which all evidence starts anew.
@@ -112,10 +114,10 @@ class Gate:
         """
         if fitted and not self._fitted:
             self._forget()
-        self._fitted, self._reading = fitted, None
-        for *pair, one in zip(predicted.tolist(), true.tolist(), episode.tolist(), strict=True):
+        self._fitted, self._evidence = fitted, None
+        for score, outcome, one in zip(predicted.tolist(), true.tolist(), episode.tolist(), strict=True):
             kept = self._episodes.setdefault(one, deque(maxlen=self._config.pairs_per_episode))
-            kept.append((pair[0], pair[1]))
+            kept.append((score, outcome))
         while len(self._episodes) > self._config.window:
             del self._episodes[next(iter(self._episodes))]
         self._observed += len(predicted)
@@ -136,7 +138,6 @@ class Gate:
     def note(self, raw: Array) -> None:
         """Add scores (N,) as the scorer gave them: NaN is unknown, infinity is broken."""
         self._scores.extend((2 * np.isinf(raw) + np.isnan(raw)).tolist())
-        self._reading = None
 
     def _forget(self) -> None:
         self._episodes.clear()
@@ -145,20 +146,19 @@ class Gate:
 
     @property
     def reading(self) -> GateReading:
-        if self._reading is None:
-            self._reading = self._read()
-        return self._reading
-
-    def _read(self) -> GateReading:
         config = self._config
+        if self._evidence is None:
+            self._evidence = self._weigh()
+        closures = self._closures(self._evidence)
+        span = config.auc_open - config.auc_closed
+        value = 0.0 if closures else min(1.0, (self._evidence.auc - config.auc_closed) / span)
+        return GateReading(value, closures, self._evidence)
+
+    def _weigh(self) -> Evidence:
         rows = [(*pair, one) for one, pairs in self._episodes.items() for pair in pairs]
         predicted, true, episode = np.array(rows).reshape(-1, 3).T
-        rng = np.random.default_rng([config.seed, self._observed])
-        evidence = weigh(predicted, true, episode, config.resamples, rng)
-        closures = self._closures(evidence)
-        span = config.auc_open - config.auc_closed
-        value = 0.0 if closures else min(1.0, (evidence.auc - config.auc_closed) / span)
-        return GateReading(value, closures, evidence)
+        rng = np.random.default_rng([self._config.seed, self._observed])
+        return weigh(predicted, true, episode, self._config.resamples, rng)
 
     def _closures(self, evidence: Evidence) -> tuple[Closure, ...]:
         config = self._config
@@ -203,4 +203,4 @@ class Gate:
         self._scores.extend(state["scores"])
         self._drift.load_state_dict(state["drift"])
         self._surge.load_state_dict(state["surge"])
-        self._reading = None
+        self._evidence = None
