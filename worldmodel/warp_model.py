@@ -21,6 +21,7 @@ from worldmodel.flow_warp import FlowWarp, Layers, NetworkConfig
 from worldmodel.interface import ClipSource, Context, Imagined, WorldModelError, WorldModelSpec, check_rollout
 from worldmodel.trainer import OptimiserConfig, Trainer
 
+ERROR_FLOOR = 0.01  # of a frame's error, in half-ranges; frames this good are good enough
 BACKGROUND_FRAMES = 128  # whose median is painted before anything is learned
 
 
@@ -209,13 +210,17 @@ class FlowWarpModel:
         return Unroll(self._trainer.module, self._spec, self._config, context, self._device), future
 
     def _error(self, step: Step, images: Mapping[str, NDArray[np.uint8]], valid: NDArray[np.bool_]) -> Tensor:
-        """L1 + MSE/2 + half the L1 of neighbouring differences: mean over pixels and views, sum over valid frames."""
+        """log(L1 + MSE/2 + half the L1 of neighbouring differences + floor): mean over views, sum over valid frames.
+
+        The logarithm, as in PSNR: a view in which little moves counts as much as one in which all does.
+        """
         losses = []
         for view, frame in step.frames.items():
             error = frame - to_tensor(images[view], self._device)
             across, down = error.diff(dim=-1).abs(), error.diff(dim=-2).abs()
             edges = across.mean(dim=(1, 2, 3)) + down.mean(dim=(1, 2, 3))
-            losses.append((error.abs() + 0.5 * error.square()).mean(dim=(1, 2, 3)) + 0.5 * edges)
+            pixels = (error.abs() + 0.5 * error.square()).mean(dim=(1, 2, 3))
+            losses.append((pixels + 0.5 * edges + ERROR_FLOOR).log())
         return (torch.stack(losses).mean(dim=0) * torch.from_numpy(valid).to(self._device)).sum()
 
     def _paint_background(self, clips: ClipSource, rng: np.random.Generator) -> None:
