@@ -55,11 +55,6 @@ class Layers:
     keep: Tensor
     paint: Tensor
 
-    @property
-    def painted(self) -> Tensor:
-        """(B,) share of the picture that does not come from the last real frame."""
-        return 1.0 - self.keep.mean(dim=(1, 2, 3, 4))
-
     def then(self, motion: Layers) -> Layers:
         """These layers, moved once more by `motion`."""
         stacked = torch.cat((self.shift, self.keep, self.paint), dim=2).flatten(0, 1)
@@ -71,14 +66,18 @@ class Layers:
             paint=motion.keep * paint + (1.0 - motion.keep) * motion.paint,
         )
 
-    def render(self, view: int, anchor: Tensor) -> Tensor:
-        """The frame of one view: (B, 3, H, W) from its last real frame `anchor` of that size, in [-1, 1]."""
+    def render(self, view: int, anchor: Tensor) -> tuple[Tensor, Tensor]:
+        """The frame of one view (B, 3, H, W), from its last real frame `anchor` of that size, in [-1, 1].
+
+        And (B,), by how much painting changed it: mean absolute difference to the moved frame, in half-ranges.
+        """
         layers = torch.cat((self.shift[:, view], self.keep[:, view], self.paint[:, view]), dim=1)
         if layers.shape[-2:] != anchor.shape[-2:]:
             layers = F.interpolate(layers, anchor.shape[-2:], mode="bilinear", align_corners=False)
         shift, keep, paint = torch.split(layers, [2, 1, 3], dim=1)
-        frame: Tensor = keep * warp(anchor, shift) + paint
-        return frame
+        moved = warp(anchor, shift)
+        frame = keep * moved + paint
+        return frame, (frame - moved).abs().mean(dim=(1, 2, 3))
 
     @classmethod
     def identity(cls, like: Layers) -> Layers:

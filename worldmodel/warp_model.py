@@ -52,10 +52,10 @@ class FlowWarpConfig:
 
 @dataclass(frozen=True)
 class Step:
-    """One imagined step. frames: view -> (B, 3, H, W) in [-1, 1]. painted: (B,) share that no real pixel covers."""
+    """One imagined step. frames: view -> (B, 3, H, W) in [-1, 1]. risk: (B,), what painting changed in them."""
 
     frames: Mapping[str, Tensor]
-    painted: Tensor
+    risk: Tensor
 
 
 class Unroll:
@@ -108,11 +108,11 @@ class Unroll:
         return (self._before or Layers.identity(motion)).then(motion)
 
     def _shown(self, layers: Layers) -> Step:
-        frames = {
-            view: layers.render(index, anchor).clamp(-1.0, 1.0)
-            for index, (view, anchor) in enumerate(self._anchors.items())
+        shown = {
+            view: layers.render(index, anchor) for index, (view, anchor) in enumerate(self._anchors.items())
         }
-        return Step(frames, layers.painted)
+        frames = {view: frame.clamp(-1.0, 1.0) for view, (frame, _) in shown.items()}
+        return Step(frames, torch.stack([changed for _, changed in shown.values()]).mean(dim=0))
 
 
 class FlowWarpRollout:
@@ -126,11 +126,15 @@ class FlowWarpRollout:
         with torch.inference_mode():
             step = self._unroll.step(action)
         images = {view: to_frames(frame)[:, None] for view, frame in step.frames.items()}
-        return Imagined(images, step.painted.float().cpu().numpy()[:, None], self._version)
+        return Imagined(images, step.risk.float().cpu().numpy()[:, None], self._version)
 
 
 class FlowWarpModel:
-    """Deterministic. Risk of a frame: the share of it that is painted and not moved from the last real frame."""
+    """Deterministic. Risk of a frame: how far painting changed it from what moving the last real frame gives.
+
+    That orders frames by their true error twice as well as the painted share does: paint that agrees with what was
+    moved there, as on a known background, is no risk.
+    """
 
     KIND = "flow_warp"
     stochastic = False

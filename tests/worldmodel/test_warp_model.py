@@ -119,10 +119,11 @@ def test_motions_compose_as_one_warp_after_the_other() -> None:
     image = torch.rand(1, 3, 16, 16, generator=generator)
     shifts = [torch.full((1, 1, 2, 16, 16), s) for s in (0.25, -0.125)]  # 2 and -1 pixels
     one, two = (Layers(s, torch.ones(1, 1, 1, 16, 16), torch.zeros(1, 1, 3, 16, 16)) for s in shifts)
-    both = one.then(two).render(0, image)
+    both, changed = one.then(two).render(0, image)
     after = warp(warp(image, shifts[0][:, 0]), shifts[1][:, 0])
     torch.testing.assert_close(both[..., 3:-3, 3:-3], after[..., 3:-3, 3:-3])
     torch.testing.assert_close(both[..., 3:-3, 3:-3], image[..., 4:-2, 4:-2])
+    assert changed.item() == 0.0  # nothing was painted
 
 
 def test_clips_that_do_not_fit_are_named() -> None:
