@@ -132,7 +132,10 @@ def episode_images(rows: EpisodeRows, view: View, tolerance: float) -> NDArray[n
     """The images (N, H, W, 3) of an episode as the store holds them."""
     feature = rows.features[view.feature]
     if feature.dtype == "video":
-        frames = video_frames(rows.entry.videos[view.feature], rows.timestamps(), tolerance)
+        span = rows.entry.videos.get(view.feature)
+        if span is None:
+            raise EpisodeError(f"{view.feature}: where its frames lie could not be rebuilt")
+        frames = video_frames(span, rows.timestamps(), tolerance)
     else:
         frames = row_frames(rows, view.feature)
     images = np.empty((len(rows), view.height, view.width, 3), np.uint8)

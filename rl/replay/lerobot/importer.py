@@ -15,6 +15,7 @@ from rl.replay.lerobot.errors import DatasetError, EpisodeError
 from rl.replay.lerobot.extra import EXTRA, ExtraWriter
 from rl.replay.lerobot.layout import DatasetLayout, EpisodeEntry, read_layout
 from rl.replay.lerobot.mapping import MappingConfig, View
+from rl.replay.lerobot.repair import read_or_rebuild
 from rl.replay.lerobot.report import REPORT, ImportedEpisode, ImportReport, SkippedEpisode
 from rl.replay.lerobot.rows import EpisodeRows, RowFiles
 from rl.replay.lerobot.self_description import SelfDescription
@@ -42,15 +43,15 @@ def import_dataset(
     """Import the dataset in `path` into a new store `out`; episodes that are not usable are left out by name.
 
     A dataset that was exported from a store needs no mapping. repair: cut an episode at gaps instead of leaving it
-    out. episodes: only these. Raises DatasetError where nothing is usable, the mapping does not fit or `out`
-    exists; then nothing is left behind.
+    out, and rebuild a lost episode table. episodes: only these. Raises DatasetError where nothing is usable, the
+    mapping does not fit or `out` exists; then nothing is left behind.
     """
     if out.exists():
         raise DatasetError(f"{out}: exists already; choose another place, or remove it first")
-    layout = read_layout(path)
+    layout, notes = read_or_rebuild(path) if repair else (read_layout(path), [])
     source = _source(layout, mapping)
     _check_views(layout, source.views)
-    progress, files = _Progress(), RowFiles(layout)
+    progress, files = _Progress(notes=notes), RowFiles(layout)
     for entry in _chosen(layout, episodes):
         try:
             _plan(files.episode(entry), layout, source, repair, progress)

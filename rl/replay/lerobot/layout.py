@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +119,12 @@ def read_layout(root: Path, *, episodes: bool = True) -> DatasetLayout:
         return layout
     read = _episodes_v3 if generation == "3" else _episodes_v2
     entries = sorted(read(layout, info), key=lambda entry: entry.index)
+    repeated = [entry.index for entry, after in pairwise(entries) if entry.index == after.index]
+    if repeated:
+        raise DatasetError(f"{root}: the episode table lists episode {repeated[0]} more than once; mend it")
     if not entries:
         raise DatasetError(f"{root}: the dataset announces no episode; record first, or check the path")
-    return DatasetLayout(**{**vars(layout), "episodes": entries})
+    return replace(layout, episodes=entries)
 
 
 def read_parquet(path: Path) -> pa.Table:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from rl.replay.lerobot.errors import DatasetError, EpisodeError
 from rl.replay.lerobot.layout import DatasetLayout, EpisodeEntry, Feature, read_parquet
+from rl.replay.quality import GAP_PERIODS
 from robot.types import Array
 
-# Rows at a fixed rate may jitter by so much of a period; a longer pause is a gap.
-GAP_PERIODS = 1.5
+_RATE_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,16 @@ class EpisodeRows:
         return self.values("timestamp").reshape(len(self))
 
     def stretches(self, fps: float) -> list[slice]:
-        """The rows without the gaps between them: one slice where nothing is missing."""
+        """The rows without the gaps between them: one slice where nothing is missing.
+
+        Raises EpisodeError where the rows do not follow each other at `fps` at all.
+        """
+        if len(self) > 1:
+            apart = float(np.median(np.diff(self.timestamps())))
+            if abs(apart * fps - 1.0) > _RATE_TOLERANCE:
+                raise EpisodeError(
+                    f"its rows are {apart:.4g} s apart ({1 / apart:.4g} Hz), info.json says {fps:g} fps"
+                )
         frames = self.values("frame_index").reshape(len(self))
         jump = (np.diff(frames) != 1) | (np.diff(self.timestamps()) > GAP_PERIODS / fps)
         cuts = [0, *(np.flatnonzero(jump) + 1).tolist(), len(self)]
