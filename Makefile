@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test test-lerobot check format bench clean
 
 help:
 	@echo "make demo    set everything up, train the press task on the simulated arm, show the result"
 	@echo "make test    set everything up, run the tests"
+	@echo "make test-lerobot  LeRobot's own reader reads what is exported, in an environment of its own (large)"
 	@echo "make check   format, lint, types, import directions"
 	@echo "make format  rewrite the files in the project's format"
 	@echo "make bench   speed benchmarks, JSON under benchmarks/results/"
@@ -30,6 +31,18 @@ demo: setup
 
 test: setup
 	$(BIN)/pytest
+
+# An interpreter with LeRobot's own reader; FFmpeg's libraries must be on the machine (apt install ffmpeg).
+LEROBOT ?= .venv-lerobot/bin/python
+
+.venv-lerobot/bin/python:
+	$(PYTHON) -m venv .venv-lerobot
+	.venv-lerobot/bin/pip install --quiet lerobot-dataset==0.4.4 torch==2.14.1 torchvision==0.29.1 torchcodec==0.17.0
+
+test-lerobot: setup $(LEROBOT)
+	@out=$$(mktemp -d) && trap 'rm -r "$$out"' EXIT && \
+	  OMP_NUM_THREADS=1 PYTHONPATH=.:tests/rl $(BIN)/python tests/interop/lerobot_write.py "$$out" && \
+	  HF_HUB_OFFLINE=1 HF_HOME="$$out/hf" $(LEROBOT) tests/interop/lerobot_read.py "$$out/datasets"
 
 check: setup
 	$(BIN)/ruff format --check .
