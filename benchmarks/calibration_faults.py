@@ -1,9 +1,9 @@
 """How fast injected faults close the calibration gate, and how often an honest judge finds it closed.
 
-    python -m benchmarks.calibration_faults [--runs 12]
+    python -m benchmarks.calibration_faults [--runs 48]
 
 Writes benchmarks/results/calibration_faults.json. Each run calibrates on honest episodes until the gate is open, then
-injects one fault and counts anchored episodes until the gate is 0. Takes about two minutes of one core.
+injects one fault and counts anchored episodes until the gate is 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=12)
+    parser.add_argument("--runs", type=int, default=48)
     runs = parser.parse_args().runs
     rows: list[dict[str, Any]] = []
     for success_rate in (0.5, 0.2):

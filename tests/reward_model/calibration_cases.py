@@ -52,7 +52,7 @@ def frozen_model(raw: Array, outcome: float, since: int, rng: np.random.Generato
 FAULTS: dict[
     str, tuple[Fault, int]
 ] = {  # the fault, and the anchored episodes within which it closes the gate
-    "hallucinating_judge": (hallucinating, 10),
+    "hallucinating_judge": (hallucinating, 20),  # seen only where an episode fails
     "reversed_ranks": (reversed_ranks, 5),
     "frozen_model_moving_policy": (frozen_model, 40),
 }
