@@ -20,7 +20,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _export(overrides: list[str]) -> int:
     config = load("export-dataset", overrides)
     assert isinstance(config, ExportConfig)
-    report = export_dataset(Path(config.path), Path(config.out), config)
+    report = export_dataset(
+        Path(config.path),
+        Path(config.out),
+        config.encoding(),
+        fps=config.fps,
+        videos_from=Path(config.videos_from) if config.videos_from else None,
+    )
     console = Console()
     for line in report.describe():
         console.print(line, highlight=False, soft_wrap=True, markup=False)

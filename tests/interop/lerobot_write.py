@@ -11,9 +11,8 @@ from pathlib import Path
 import lerobot_data as data
 import numpy as np
 
-from rl.replay.lerobot.config import ExportConfig
 from rl.replay.lerobot.decode import video_frames
-from rl.replay.lerobot.encode import VideoCodec
+from rl.replay.lerobot.encode import Encoding, VideoCodec
 from rl.replay.lerobot.exporter import export_dataset
 from rl.replay.lerobot.importer import import_dataset
 from rl.replay.lerobot.layout import read_layout
@@ -39,11 +38,12 @@ def expected(root: Path) -> dict[str, np.ndarray]:
 def main(out: Path, stores: list[Path]) -> None:
     source = data.write_dataset(out / "source", data.Recipe(views=dict.fromkeys(data.VIEWS, (64, 96))))
     import_dataset(source, out / "store", data.MAPPING)
-    exports = {f"small_{codec.value}": (out / "store", ExportConfig(codec=codec)) for codec in VideoCodec}
-    exports["small_carried"] = (out / "store", ExportConfig(videos_from=str(source)))
-    exports |= {f"{store.name}_h264": (store, ExportConfig()) for store in stores}
-    for name, (store, config) in exports.items():
-        export_dataset(store, out / "datasets" / name, config)
+    exports = {f"small_{codec.value}": (out / "store", Encoding(codec)) for codec in VideoCodec}
+    exports |= {f"{store.name}_h264": (store, Encoding()) for store in stores}
+    for name, (store, encoding) in exports.items():
+        export_dataset(store, out / "datasets" / name, encoding)
+    export_dataset(out / "store", out / "datasets" / "small_carried", Encoding(), videos_from=source)
+    for name in (*exports, "small_carried"):
         np.savez(out / "datasets" / f"{name}.npz", **expected(out / "datasets" / name))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image as PilImage
 from scipy.spatial.transform import Rotation
 
-from rl.replay.lerobot.encode import VideoCodec, encode
+from rl.replay.lerobot.encode import Encoding, VideoCodec, encode
 from rl.replay.lerobot.layout import Feature
 from rl.replay.lerobot.mapping import (
     ActionConfig,
@@ -129,7 +129,7 @@ def write_dataset(root: Path, recipe: Recipe | None = None) -> Path:
         histograms = {}
         for key, size in recipe.views.items():
             frames = np.stack([image(episode, frame, size) for frame in range(length)])
-            encode(writer.video_path(key), frames, FPS, recipe.codec, 18)
+            encode(writer.video_path(key), frames, FPS, Encoding(recipe.codec))
             histograms[key] = [histogram(frame) for frame in frames]
         writer.add(
             {name: rows[name] for name in recipe.features},
@@ -190,7 +190,7 @@ def merge_files(root: Path, *, key_frames: bool = True) -> None:
         folder.mkdir()
         frames = [image(episode, frame, size) for episode, n in enumerate(lengths) for frame in range(n)]
         if key_frames:
-            encode(folder / "file-000.mp4", np.stack(frames), FPS, VideoCodec.H264, 18)
+            encode(folder / "file-000.mp4", np.stack(frames), FPS, Encoding())
         else:
             encode_one_group(folder / "file-000.mp4", frames)
 

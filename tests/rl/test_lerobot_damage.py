@@ -59,7 +59,7 @@ def cut(name: str, keep: float) -> Callable[[Path], None]:
 
 def video(frames: int, fps: int) -> Callable[[Path], None]:
     images = np.stack([data.image(1, frame, (32, 32)) for frame in range(frames)])
-    return lambda root: data.encode(root / VIDEO, images, fps, data.VideoCodec.H264, 18)
+    return lambda root: data.encode(root / VIDEO, images, fps, data.Encoding())
 
 
 def info(**changes: object) -> Callable[[Path], None]:
@@ -228,7 +228,7 @@ def test_a_lost_episode_table_is_rebuilt_on_demand(dataset: Path, tmp_path: Path
 def test_frames_that_do_not_add_up_are_not_guessed(dataset: Path, tmp_path: Path) -> None:
     """One video has a frame more than its episode: whatever lies behind could be shifted."""
     images = np.stack([data.image(1, frame, (32, 32)) for frame in range(9)])
-    data.encode(dataset / VIDEO, images, data.FPS, data.VideoCodec.H264, 18)
+    data.encode(dataset / VIDEO, images, data.FPS, data.Encoding())
     (dataset / TABLE).unlink()
     report = import_dataset(dataset, tmp_path / "store", data.MAPPING, repair=True)
     assert [skipped.source_episode for skipped in report.skipped] == [1, 2]

@@ -14,9 +14,8 @@ import replay_data
 
 from rl.cli import main
 from rl.replay.journal import EndReason, EpisodeOutcome
-from rl.replay.lerobot.config import ExportConfig
 from rl.replay.lerobot.decode import video_frames
-from rl.replay.lerobot.encode import VideoCodec
+from rl.replay.lerobot.encode import Encoding, VideoCodec
 from rl.replay.lerobot.errors import DatasetError
 from rl.replay.lerobot.exporter import export_dataset
 from rl.replay.lerobot.importer import import_dataset
@@ -28,7 +27,7 @@ from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
 from robot.types import Label, Provenance, Source
 
-LOSSLESS = ExportConfig(codec=VideoCodec.LOSSLESS)
+LOSSLESS = Encoding(VideoCodec.LOSSLESS)
 
 
 def schema(**changes: object) -> StoreSchema:
@@ -112,7 +111,7 @@ def test_an_imported_store_comes_back_with_all_its_columns(tmp_path: Path) -> No
 def test_videos_are_carried_byte_for_byte(tmp_path: Path) -> None:
     source = data.write_dataset(tmp_path / "source")
     import_dataset(source, tmp_path / "store", data.MAPPING)
-    export_dataset(tmp_path / "store", tmp_path / "set", ExportConfig(videos_from=str(source)))
+    export_dataset(tmp_path / "store", tmp_path / "set", Encoding(), videos_from=source)
     for view in ("front", "wrist"):
         for episode in range(3):
             name = f"videos/observation.images.{view}/chunk-000/file-{episode:03d}.mp4"
@@ -126,7 +125,7 @@ def test_episodes_of_a_shared_video_are_cut_out_without_re_encoding(tmp_path: Pa
     source = data.write_dataset(tmp_path / "source")
     data.merge_files(source)
     import_dataset(source, tmp_path / "store", data.MAPPING)
-    export_dataset(tmp_path / "store", tmp_path / "set", ExportConfig(videos_from=str(source)))
+    export_dataset(tmp_path / "store", tmp_path / "set", Encoding(), videos_from=source)
     import_dataset(tmp_path / "set", tmp_path / "back", MappingConfig())
     every = {number: number for number in range(3)}
     check_equal(StoreReader(tmp_path / "store"), StoreReader(tmp_path / "back"), every, images=True)
@@ -137,7 +136,7 @@ def test_an_episode_that_begins_between_key_frames_cannot_be_carried(tmp_path: P
     data.merge_files(source, key_frames=False)
     import_dataset(source, tmp_path / "store", data.MAPPING)
     with pytest.raises(DatasetError, match=r"at 0.500 s is no key frame.*export without videos_from"):
-        export_dataset(tmp_path / "store", tmp_path / "set", ExportConfig(videos_from=str(source)))
+        export_dataset(tmp_path / "store", tmp_path / "set", Encoding(), videos_from=source)
     assert not [path for path in tmp_path.iterdir() if "set" in path.name]
 
 
@@ -147,7 +146,7 @@ def test_re_encoded_pixels_stay_near(codec: VideoCodec, tmp_path: Path) -> None:
     data.write_dataset(tmp_path / "source", data.Recipe(views=views))
     mapping = replace(data.MAPPING, height=64, width=64)
     import_dataset(tmp_path / "source", tmp_path / "store", mapping)
-    export_dataset(tmp_path / "store", tmp_path / "set", ExportConfig(codec=codec))
+    export_dataset(tmp_path / "store", tmp_path / "set", Encoding(codec))
     import_dataset(tmp_path / "set", tmp_path / "back", MappingConfig())
     before, after = StoreReader(tmp_path / "store"), StoreReader(tmp_path / "back")
     check_equal(before, after, {number: number for number in range(3)}, images=False)
@@ -216,7 +215,7 @@ def test_info_is_the_last_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_odd_sizes_need_the_lossless_codec(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store")  # 3 x 4 and 2 x 5 pixels
     with pytest.raises(DatasetError, match=r"needs even sizes; use codec=lossless"):
-        export_dataset(store, tmp_path / "set", ExportConfig())
+        export_dataset(store, tmp_path / "set", Encoding())
 
 
 @pytest.mark.parametrize("rate", [None, 12.5])
@@ -227,7 +226,7 @@ def test_a_rate_that_lerobot_cannot_count_must_be_chosen(rate: float | None, tmp
         writer.end_episode(EpisodeOutcome(EndReason.TIMEOUT))
     with pytest.raises(DatasetError, match="give fps="):
         export_dataset(tmp_path / "store", tmp_path / "set", LOSSLESS)
-    export_dataset(tmp_path / "store", tmp_path / "set", replace(LOSSLESS, fps=12))
+    export_dataset(tmp_path / "store", tmp_path / "set", LOSSLESS, fps=12)
     import_dataset(tmp_path / "set", tmp_path / "back", MappingConfig())
     check_equal(StoreReader(tmp_path / "store"), StoreReader(tmp_path / "back"), {0: 0}, images=True)
 
@@ -235,7 +234,7 @@ def test_a_rate_that_lerobot_cannot_count_must_be_chosen(rate: float | None, tmp
 def test_a_store_from_elsewhere_has_no_videos_to_carry(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store")
     with pytest.raises(DatasetError, match="not an imported store"):
-        export_dataset(store, tmp_path / "set", ExportConfig(videos_from=str(tmp_path)))
+        export_dataset(store, tmp_path / "set", Encoding(), videos_from=tmp_path)
 
 
 def test_a_torn_self_description_is_an_error(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rl.replay.lerobot.encode import VideoCodec
+from rl.replay.lerobot.encode import Encoding, VideoCodec
 from rl.replay.lerobot.mapping import MappingConfig
 
 
@@ -27,7 +27,7 @@ class ImportConfig:
 class ExportConfig:
     """Everything that `groundhog export-dataset` needs. path: a replay store. out: a new directory.
 
-    crf: quality of h264 and av1, lower is better. fps: only for a store whose control rate is no whole number;
+    fps: only for a store whose control rate is no whole number;
     the real times are columns of the dataset in any case. videos_from: the dataset from which the store was
     imported, whose videos are then carried over unchanged instead of being encoded again.
     """
@@ -39,8 +39,10 @@ class ExportConfig:
     fps: int | None = None
     videos_from: str | None = None
 
+    def encoding(self) -> Encoding:
+        return Encoding(self.codec, self.crf)
+
     def __post_init__(self) -> None:
-        if not 0 <= self.crf <= 63:
-            raise ValueError(f"crf: expected 0 to 63, got {self.crf}")
+        self.encoding()
         if self.fps is not None and self.fps < 1:
             raise ValueError(f"fps: expected at least 1, got {self.fps}")

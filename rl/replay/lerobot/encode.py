@@ -28,31 +28,44 @@ class VideoCodec(Enum):
 
 
 @dataclass(frozen=True)
+class Encoding:
+    """crf: quality of h264 and av1, 0 best to 51 (av1: 63) worst."""
+
+    codec: VideoCodec = VideoCodec.H264
+    crf: int = 18
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.crf <= 63:
+            raise ValueError(f"crf: expected 0 to 63, got {self.crf}")
+
+
+@dataclass(frozen=True)
 class _Encoder:
     name: str
     pixels: str
     options: dict[str, str]
 
 
-def _encoder(codec: VideoCodec, crf: int) -> _Encoder:
+def _encoder(encoding: Encoding) -> _Encoder:
+    crf = str(encoding.crf)
     # A key frame every second frame makes any frame cheap to reach; without B-frames it is half the price again.
-    match codec:
+    match encoding.codec:
         case VideoCodec.H264:
-            options = {"g": "2", "bf": "0", "tune": "fastdecode", "crf": str(crf)}
+            options = {"g": "2", "bf": "0", "tune": "fastdecode", "crf": crf}
             return _Encoder("libx264", "yuv420p", options)
         case VideoCodec.AV1:
-            return _Encoder("libsvtav1", "yuv420p", {"g": "2", "preset": "8", "crf": str(crf)})
+            return _Encoder("libsvtav1", "yuv420p", {"g": "2", "preset": "8", "crf": crf})
         case VideoCodec.LOSSLESS:
             return _Encoder("libx264rgb", "rgb24", {"g": "2", "bf": "0", "crf": "0"})
 
 
-def encode(path: Path, images: NDArray[np.uint8], fps: int, codec: VideoCodec, crf: int) -> None:
+def encode(path: Path, images: NDArray[np.uint8], fps: int, encoding: Encoding) -> None:
     """Write (N, H, W, 3) RGB images as an mp4 whose frame i is shown at i / fps seconds."""
     height, width = images.shape[1:3]
-    encoder = _encoder(codec, crf)
+    encoder = _encoder(encoding)
     if encoder.pixels == "yuv420p" and (height % 2 or width % 2):
         raise DatasetError(
-            f"{path.name}: {height} x {width} px: {codec.value} needs even sizes; use codec=lossless"
+            f"{path.name}: {height} x {width} px: {encoding.codec.value} needs even sizes; use codec=lossless"
         )
     os.environ.setdefault("SVT_LOG", "1")  # errors only: the AV1 encoder tells its settings for every file
     with av.open(str(path), "w") as container:

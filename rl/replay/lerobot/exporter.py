@@ -12,9 +12,8 @@ import numpy as np
 from rl.replay.journal import EpisodeInfo
 from rl.replay.lerobot.beside import sync_tree, written_beside
 from rl.replay.lerobot.columns import IMAGES, features, to_columns
-from rl.replay.lerobot.config import ExportConfig
 from rl.replay.lerobot.decode import video_frames
-from rl.replay.lerobot.encode import carry, encode
+from rl.replay.lerobot.encode import Encoding, carry, encode
 from rl.replay.lerobot.errors import DatasetError
 from rl.replay.lerobot.extra import ExtraColumns
 from rl.replay.lerobot.layout import EpisodeEntry, VideoSpan, read_layout
@@ -47,13 +46,22 @@ class ExportReport:
         yield from self.notes
 
 
-def export_dataset(store: Path, out: Path, config: ExportConfig) -> ExportReport:
+def export_dataset(
+    store: Path,
+    out: Path,
+    encoding: Encoding,
+    *,
+    fps: int | None = None,
+    videos_from: Path | None = None,
+) -> ExportReport:
     """Export every finished episode of `store` that was not discarded; raises DatasetError, leaving nothing behind.
 
-    Every video is read back when it is written: a dataset that appears can be decoded.
+    fps: only for a store whose control rate is no whole number. videos_from: the dataset from which the store was
+    imported; its videos are carried over unchanged. Every video is read back when it is written: a dataset that
+    appears can be decoded.
     """
     reader = StoreReader(store)
-    fps = _fps(reader, config)
+    rate = fps or _rate(reader)
     skipped = {
         info.episode: "discarded" if info.discarded else "a single observation, no step"
         for info in reader.episodes()
@@ -63,7 +71,8 @@ def export_dataset(store: Path, out: Path, config: ExportConfig) -> ExportReport
     if not kept:
         raise DatasetError(f"{store}: no finished episode to export; record first")
     report = ImportReport.load(store) if (store / REPORT).exists() else None
-    videos = _Videos(reader, fps, config, _Origin.of(store, report, config))
+    origin = _Origin.of(store, report, videos_from) if videos_from is not None else None
+    videos = _Videos(reader, rate, encoding, origin)
     extra = ExtraColumns.of(store, reader.num_rows)
     synthetic = any(Source.SYNTHETIC in info.sources for info in kept)
     own = features(reader.schema, provenance=synthetic)
@@ -71,7 +80,7 @@ def export_dataset(store: Path, out: Path, config: ExportConfig) -> ExportReport
     imported = {episode.episode: episode for episode in report.episodes} if report else {}
     with written_beside(out) as draft:
         all_features = {**own, **{name: extra.features[key] for name, key in description.extra.items()}}
-        writer = DatasetWriter(draft, fps, all_features, [IMAGES + view for view in reader.schema.views])
+        writer = DatasetWriter(draft, rate, all_features, [IMAGES + view for view in reader.schema.views])
         for info in kept:
             columns = to_columns(
                 reader.episode(info.episode), _provenance(reader, info) if synthetic else None
@@ -93,9 +102,8 @@ def export_dataset(store: Path, out: Path, config: ExportConfig) -> ExportReport
     return ExportReport(len(kept), writer.num_frames, skipped, extra.notes)
 
 
-def _fps(reader: StoreReader, config: ExportConfig) -> int:
-    if config.fps is not None:
-        return config.fps
+def _rate(reader: StoreReader) -> int:
+    """The store's control rate as LeRobot counts it."""
     rate = reader.schema.metadata.get("control_hz")
     if not isinstance(rate, int | float) or rate < 1 or rate != round(rate):
         raise DatasetError(
@@ -133,12 +141,10 @@ class _Origin:
     fps: float
 
     @classmethod
-    def of(cls, store: Path, report: ImportReport | None, config: ExportConfig) -> _Origin | None:
-        if config.videos_from is None:
-            return None
+    def of(cls, store: Path, report: ImportReport | None, dataset: Path) -> _Origin:
         if report is None:
             raise DatasetError(f"{store}: not an imported store, so videos_from has no videos for it")
-        layout = read_layout(Path(config.videos_from))
+        layout = read_layout(dataset)
         return cls(
             views=report.views,
             episodes={episode.episode: episode for episode in report.episodes},
@@ -161,8 +167,8 @@ class _Origin:
 class _Videos:
     """Writes one video after the other, encoded or carried over, and reads each one back."""
 
-    def __init__(self, reader: StoreReader, fps: int, config: ExportConfig, origin: _Origin | None) -> None:
-        self._reader, self._fps, self._config, self._origin = reader, fps, config, origin
+    def __init__(self, reader: StoreReader, fps: int, encoding: Encoding, origin: _Origin | None) -> None:
+        self._reader, self._fps, self._encoding, self._origin = reader, fps, encoding, origin
         if origin is not None and origin.fps != fps:
             raise DatasetError(f"videos_from has {origin.fps:g} frames per second, the store {fps}")
         sizes = reader.schema.views
@@ -181,5 +187,5 @@ class _Videos:
             carry(span, times, TOLERANCE_S, path, alone=self._origin.uses[span.path] == 1)
         else:
             frames = self._reader.frames(view, np.arange(info.first_row, info.end_row))
-            encode(path, frames, self._fps, self._config.codec, self._config.crf)
+            encode(path, frames, self._fps, self._encoding)
         return [histogram(frame) for frame in video_frames(VideoSpan(path), times, TOLERANCE_S)]
