@@ -16,7 +16,16 @@ from torch import Tensor
 from robot.types import Float32
 from worldmodel import checkpoint
 from worldmodel.checkpoint import Checkpoint
-from worldmodel.clips import Future, normalised, require_clips, split, stack_views, to_frames, to_tensor
+from worldmodel.clips import (
+    Future,
+    normalised,
+    require_clips,
+    shrink,
+    split,
+    stack_views,
+    to_frames,
+    to_tensor,
+)
 from worldmodel.flow_warp import FlowWarp, Layers, NetworkConfig
 from worldmodel.interface import ClipSource, Context, Imagined, WorldModelError, WorldModelSpec, check_rollout
 from worldmodel.trainer import OptimiserConfig, Trainer
@@ -62,6 +71,7 @@ class Unroll:
     """Imagines step by step; all frames are moved from the last real one.
 
     The frames of a stride come from one context, each in a pass of its own; the last of them are the next context.
+    small: show frames at the network's size and not at that of the views.
     """
 
     def __init__(
@@ -71,11 +81,14 @@ class Unroll:
         config: FlowWarpConfig,
         context: Context,
         device: torch.device,
+        *,
+        small: bool = False,
     ) -> None:
         self._network, self._spec, self._config, self._device = network, spec, config, device
         real = {view: to_tensor(context.images[view], device) for view in spec.views}
-        self._anchors = {view: frames[:, -1] for view, frames in real.items()}
         self._seen = stack_views(real, config.network.pixels)
+        last = self._seen[:, -1].unbind(dim=1) if small else [frames[:, -1] for frames in real.values()]
+        self._anchors = dict(zip(spec.views, last, strict=True))
         self._actions = normalised(context.past_action, spec, device)
         self._stride: list[Tensor] = []  # its frames so far, at the network's size
         self._before: Layers | None = None  # the motion up to its start
@@ -184,9 +197,9 @@ class FlowWarpModel:
         return updates % config.unroll_every == 0
 
     def _single_loss(self, clips: ClipSource, rng: np.random.Generator) -> Tensor:
-        """One frame of each clip, at random within the stride and within its episode."""
+        """One frame of each clip, at random within the stride and within its episode, at the network's size."""
         stride = self._config.network.stride
-        unroll, future = self._lesson(clips, self._config.single_batch, stride, rng)
+        unroll, future = self._lesson(clips, self._config.single_batch, stride, rng, small=True)
         valid, rows = future.valid, np.arange(len(future.valid))
         ahead = np.minimum(rng.integers(1, stride + 1, len(rows)), np.maximum(1, valid.sum(axis=1)))
         step = unroll.jump(future.action, ahead)
@@ -206,12 +219,13 @@ class FlowWarpModel:
         return torch.stack(losses).sum() / float(max(1, future.valid.sum()))
 
     def _lesson(
-        self, clips: ClipSource, batch: int, length: int, rng: np.random.Generator
+        self, clips: ClipSource, batch: int, length: int, rng: np.random.Generator, *, small: bool = False
     ) -> tuple[Unroll, Future]:
         """The starts of some clips, and what followed."""
         clip = clips.sample(batch, length, rng, self._spec.context_frames - 1)
         context, future = split(clip, self._spec)
-        return Unroll(self._trainer.module, self._spec, self._config, context, self._device), future
+        network = self._trainer.module
+        return Unroll(network, self._spec, self._config, context, self._device, small=small), future
 
     def _error(self, step: Step, images: Mapping[str, NDArray[np.uint8]], valid: NDArray[np.bool_]) -> Tensor:
         """log(L1 + MSE/2 + half the L1 of neighbouring differences + floor): mean over views, sum over valid frames.
@@ -220,7 +234,10 @@ class FlowWarpModel:
         """
         losses = []
         for view, frame in step.frames.items():
-            error = frame - to_tensor(images[view], self._device)
+            target = to_tensor(images[view], self._device)
+            if target.shape != frame.shape:
+                target = shrink(target, frame.shape[-1])
+            error = frame - target
             across, down = error.diff(dim=-1).abs(), error.diff(dim=-2).abs()
             edges = across.mean(dim=(1, 2, 3)) + down.mean(dim=(1, 2, 3))
             pixels = (error.abs() + 0.5 * error.square()).mean(dim=(1, 2, 3))
