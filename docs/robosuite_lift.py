@@ -20,6 +20,7 @@ from robot.types import Array, Float32, Image, ProprioSpec
 CAMERAS = {"wrist": "robot0_eye_in_hand", "side": "agentview"}  # view -> robosuite's camera
 TOOL_DOWN = np.array([1.0, 0.0, 0.0, 0.0])  # xyzw
 STEP = 0.05  # m that an action entry of 1 moves the target, robosuite's default OSC_POSE controller
+TURN = 0.1  # rad; the controller's own 0.5 would make a policy that explores tumble
 TABLE = 0.8  # m, height of its top
 
 # name -> offset, scale, fine scale (0 = none); SI units
@@ -86,6 +87,10 @@ class LiftExpert:
         elif np.abs(way[:2]).max() > 0.015:
             way[2] += 0.08
         action[:3] = np.clip(way / STEP, -0.6, 0.6) + self._rng.normal(0.0, 0.6 * self._noise, 3)
+        action[3:6] = np.clip(
+            -_tilt(seen["robot0_eef_quat"]) / TURN, -0.5, 0.5
+        )  # upright, whatever went before
+        action[3:6] += self._rng.normal(0.0, 0.3 * self._noise, 3)
         return np.clip(action, -1.0, 1.0).astype(np.float32)
 
 
@@ -136,18 +141,28 @@ def make_task(config: RobotConfig) -> ForeignTask:
             tuple(scales), *(np.array(column, np.float32) for column in zip(*scales.values(), strict=True))
         ),
         observe=observe,
-        act=lambda action: np.append(action[:6], -action[6]),  # robosuite closes at +1
-        metadata={"robot": "UR5e", "controller": "OSC_POSE", "action_scale_m": STEP, "action_scale_rad": 0.5},
+        act=lambda action: np.array([1.0] * 3 + [TURN / 0.5] * 3 + [-1.0]) * action,  # robosuite closes at +1
+        metadata={
+            "robot": "UR5e",
+            "controller": "OSC_POSE",
+            "action_scale_m": STEP,
+            "action_scale_rad": TURN,
+        },
         expert=lambda rng, noise: LiftExpert(lift, rng, noise),
     )
 
 
 def _proprio(values: dict[str, Array], *, privileged: bool) -> Array:
     tool, cube = values["robot0_eef_pos"], values["cube_pos"]
-    turn = tf.quat_multiply(values["robot0_eef_quat"], tf.quat_inverse(TOOL_DOWN))
-    seen = [tool, tf.quat2axisangle(turn * np.sign(turn[3])), values["robot0_joint_vel"]]
+    seen = [tool, _tilt(values["robot0_eef_quat"]), values["robot0_joint_vel"]]
     seen.append(values["robot0_gripper_qpos"][:1])
     if privileged:
         yaw = 4.0 * tf.mat2euler(tf.quat2mat(values["cube_quat"]))[2]  # a cube looks alike every quarter turn
         seen += [cube - tool, [cube[2] - TABLE, np.sin(yaw), np.cos(yaw)]]
     return np.concatenate(seen)
+
+
+def _tilt(quaternion: Array) -> Array:
+    """Rotation vector (3,) [rad] from the tool pointing down to `quaternion`, about base axes."""
+    turn = tf.quat_multiply(quaternion, tf.quat_inverse(TOOL_DOWN))
+    return np.asarray(tf.quat2axisangle(turn * np.sign(turn[3])))
