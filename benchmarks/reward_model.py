@@ -42,7 +42,7 @@ from rl.world_model_training import MARK, Finetuning
 from robot.factory import RobotConfig
 from worldmodel.interface import WorldModel
 
-PARTS = ("learn", "thresholds", "test")
+PARTS = {"learn": 140, "thresholds": 200, "test": 200}  # episodes of each
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "reward_model"
 
 
@@ -63,9 +63,9 @@ def prepare(name: str, options: argparse.Namespace) -> Task:
     folder = options.directory / name
     episodes = {
         part: read_episodes(
-            RewardDataConfig([str(record(folder / part, RobotConfig(task=name), options.episodes, seed))])
+            RewardDataConfig([str(record(folder / part, RobotConfig(task=name), count, seed))])
         )
-        for seed, part in enumerate(PARTS)
+        for seed, (part, count) in enumerate(PARTS.items())
     }
     world, facts = _world_model(folder, options.world_model_minutes)
     rng = np.random.default_rng(0)
@@ -76,8 +76,9 @@ def prepare(name: str, options: argparse.Namespace) -> Task:
         {part: [episode.clip() for episode in mine] for part, mine in episodes.items()},
         {part: replays(world, mine, replay, rng) for part, mine in episodes.items()},
         {
-            part: execute(world, episodes[part], PARTS.index(part), options.branches, rng)
-            for part in PARTS[1:]
+            part: execute(world, episodes[part], seed, options.branches, rng)
+            for seed, part in enumerate(PARTS)
+            if part != "learn"
         },
         facts,
     )
@@ -176,10 +177,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", nargs="+", default=["press", "insert"])
-    parser.add_argument("--episodes", type=int, default=140, help="in each of the three stores")
-    parser.add_argument("--branches", type=int, default=3, help="executed counterfactuals per episode")
+    parser.add_argument("--branches", type=int, default=2, help="executed counterfactuals per episode")
     parser.add_argument("--steps", type=int, default=800, help="batches of the classifier's training")
-    parser.add_argument("--world-model-minutes", type=float, default=4.0, help="processor time per task")
+    parser.add_argument("--world-model-minutes", type=float, default=3.0, help="processor time per task")
     parser.add_argument("--directory", type=Path, default=Path("runs/reward_model"))
     parser.add_argument("--out", type=Path, default=RESULTS / "reward_model.json")
     options = parser.parse_args()

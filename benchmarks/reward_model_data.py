@@ -1,7 +1,7 @@
 """Episodes for the reward model's benchmark: successes, and failures that look like them.
 
-Every episode draws who leads it. Near misses follow the demonstrator up to a few millimetres short of success, or
-with a steady sideways drift, and stay there; they are what a reward model has to tell from the real thing.
+Every episode draws who leads it. Near misses follow the demonstrator up to 5-30 mm short of success and stay there, or
+drift sideways; they are what a reward model has to tell from the real thing. 5 mm are about one pixel at 64 px.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Leader:
         self._kind, self._rng, self._cell = kind, rng, cell
         noise = float(rng.uniform(0.1, 0.7 if kind is Kind.EXPERT else 0.4))
         self._expert: ScriptedExpert = make_expert(env, rng, ExpertNoise(noise))
-        self._short = float(rng.uniform(0.003, 0.03))  # m before success
+        self._short = float(rng.uniform(0.005, 0.03))  # m before success
         angle = rng.uniform(0.0, 2.0 * np.pi)
         self._drift = rng.uniform(0.3, 0.8) * np.array([np.cos(angle), np.sin(angle)])
         self._arrived = False
@@ -56,7 +56,7 @@ class Leader:
         if self._kind is Kind.SHORT:
             self._arrived |= self._cell.task.progress(self._cell.world) < self._short
             if self._arrived:
-                action = self._rng.normal(0.0, 0.08, ACTION_DIM).astype(np.float32)
+                action = self._rng.normal(0.0, 0.03, ACTION_DIM).astype(np.float32)
         elif self._kind is Kind.DRIFT:
             action[:2] += self._drift
         elif self._kind is Kind.RANDOM:

@@ -100,7 +100,7 @@ def execute(
                 found.episode.append(episode.name)
                 reached.append(success)
     finally:
-        oracle.close()
+        env.close()
     print(f"{lost} of {len(episodes)} episodes could not be re-enacted", file=sys.stderr)
     return replace(found, reached=np.array(reached, np.bool_))
 
