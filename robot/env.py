@@ -157,6 +157,8 @@ class RobotEnv(ArmEnv):
         terminated = self._held >= self.robot.spec.hold_steps
         truncated = not terminated and self._steps >= self.robot.spec.max_steps
         self._ready = not (terminated or truncated)
+        if not (self._ready or self._teleport):
+            self.robot.hold()  # in real time the arm must not wait for a next command that never comes
         info = {
             **_stamps(observation),
             "action": command.executed_action,

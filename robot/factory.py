@@ -13,13 +13,18 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from robot.arm_env import ArmEnv
+from robot.arms.a1x import A1XArm
+from robot.arms.a1x_config import A1XConfig
+from robot.arms.piper import PiperArm, PiperConfig, piper_geometry
+from robot.cell import AttendedCell, CellConfig
 from robot.clock import VirtualClock, WallClock
 from robot.env import RobotEnv
 from robot.foreign import ForeignEnv, ForeignTask, load_function
 from robot.frames import Frames, ProprioFrame
 from robot.geometry import DeltaFrame
-from robot.interfaces import Clock, Demonstrator, DeviceError
+from robot.interfaces import Arm, Camera, Clock, Demonstrator, DeviceError, Operator
 from robot.kinematics import Kinematics
+from robot.operator import TerminalOperator
 from robot.robot import PrivilegedState, Robot, TimingConfig
 from robot.safety import FeedbackLimits, GovernorTransition, SafetyConfig, SafetyGovernor
 from robot.sim.arm import SimArm, SimFaults
@@ -37,6 +42,7 @@ from robot.sim.world import SimWorld
 from robot.tasks import TaskSpec
 
 VIEWS = (WRIST_VIEW, SIDE_VIEW, WRIST_ZOOM_VIEW)
+WATCHDOG_PERIOD = 0.02  # s
 TASKS = ("press", "insert", "insert_tight", "assemble", "pick_place", "sort")
 
 
@@ -45,6 +51,13 @@ class RobotKind(Enum):
 
     SIM = "sim"
     FOREIGN = "foreign"
+    A1X = "a1x"
+    PIPER = "piper"
+
+    @property
+    def physical(self) -> bool:
+        """It can hurt somebody."""
+        return self in (RobotKind.A1X, RobotKind.PIPER)
 
 
 class ClockKind(Enum):
@@ -55,7 +68,7 @@ class ClockKind(Enum):
 
 
 class ObsKind(Enum):
-    """PIXELS: images and proprio. STATE: no images; what the simulator knows is appended to the proprio."""
+    """PIXELS: images and proprio. STATE: no images; what a simulator knows is appended to the proprio."""
 
     PIXELS = "pixels"
     STATE = "state"
@@ -66,6 +79,7 @@ class RobotConfig:
     """Arm, task, clock and what is observed.
 
     foreign: with kind=foreign, <module>:<function>; the function gets this config and returns a ForeignTask.
+    cell: of a physical arm; its `task` is a name of your own, such as `plug`.
     """
 
     kind: RobotKind = RobotKind.SIM
@@ -78,6 +92,9 @@ class RobotConfig:
     control_hz: float = 10.0
     action_frame: DeltaFrame = DeltaFrame.BASE  # axes of the actions
     proprio_frame: ProprioFrame = ProprioFrame.BASE  # where the tool's pose is seen from
+    cell: CellConfig = field(default_factory=CellConfig)
+    a1x: A1XConfig = field(default_factory=A1XConfig)
+    piper: PiperConfig = field(default_factory=PiperConfig)
 
     def __post_init__(self) -> None:
         if (self.kind is RobotKind.FOREIGN) != (self.foreign is not None):
@@ -89,6 +106,12 @@ class RobotConfig:
                 raise ValueError(
                     "robot.action_frame, robot.proprio_frame: a foreign environment has frames of its own; leave base"
                 )
+        elif self.kind.physical:
+            if self.clock is not ClockKind.WALL:
+                raise ValueError(
+                    f"robot.kind={self.kind.value}: a physical arm lives in real time; use robot.clock=wall"
+                )
+            self.cell.check_measured()
         elif self.task not in TASKS:
             raise ValueError(f"robot.task={self.task}: no such task; {_nearest(self.task, TASKS)}")
         if not 32 <= self.image_px <= 512:
@@ -96,7 +119,7 @@ class RobotConfig:
         if not 1.0 <= self.control_hz <= 50.0:
             raise ValueError(f"robot.control_hz: expected 1 to 50, got {self.control_hz}")
         unknown = [view for view in self.views if view not in VIEWS]
-        if unknown and self.kind is not RobotKind.FOREIGN:
+        if unknown and self.kind is RobotKind.SIM:
             raise ValueError(f"robot.views: {unknown[0]} is no view; {_nearest(unknown[0], VIEWS)}")
         if not self.views or len(set(self.views)) != len(self.views):
             raise ValueError(f"robot.views: expected at least one view, each once, got {list(self.views)}")
@@ -120,17 +143,22 @@ def make_robot_env(
     seed: int = 0,
     faults: SimFaults | None = None,
     on_transition: Callable[[GovernorTransition], None] | None = None,
+    cameras: Sequence[Camera] = (),
+    operator: Operator | None = None,
 ) -> RobotEnv:
     """The connected environment; `seed` is that of the first unseeded reset. Raises DeviceError, ValueError.
 
     Call it in the thread that will step the environment: OpenGL binds to it. faults: for tests.
-    on_transition: told of every change of the safety governor's state.
+    on_transition: told of every change of the safety governor's state, with a physical arm from two threads.
+    cameras: those of a physical arm. operator: who lets it move; by default the person at the terminal.
     """
     match config.kind:
         case RobotKind.SIM:
             env = _make_sim_env(config, seed, faults or SimFaults(), on_transition)
         case RobotKind.FOREIGN:
             raise ValueError("robot.kind=foreign: there is no robot of ours in it; make_env() makes it")
+        case RobotKind.A1X | RobotKind.PIPER:
+            env = _make_physical_env(config, seed, on_transition, cameras, operator or TerminalOperator())
     env.spec = _gym_spec(config, seed)
     return env
 
@@ -241,6 +269,61 @@ def _make_sim_env(
     )
     robot.connect()
     return RobotEnv(robot, cell, teleport=config.clock is ClockKind.VIRTUAL, seed=seed)
+
+
+def _make_physical_env(
+    config: RobotConfig,
+    seed: int,
+    on_transition: Callable[[GovernorTransition], None] | None,
+    cameras: Sequence[Camera],
+    operator: Operator,
+) -> RobotEnv:
+    if config.obs is ObsKind.PIXELS and sorted(camera.name for camera in cameras) != sorted(config.views):
+        raise ValueError(
+            f"robot.views: expected a camera for each of {sorted(config.views)}, got "
+            f"{sorted(camera.name for camera in cameras)}; without cameras use robot.obs=state"
+        )
+    clock, cell = _make_clock(config.clock), config.cell
+    kinematics = _kinematics(config)
+    timing = TimingConfig(control_period=1.0 / config.control_hz)
+    spec = cell.spec(config.task, kinematics)
+    robot = Robot(
+        _make_arm(config, clock),
+        cameras if config.obs is ObsKind.PIXELS else (),
+        SafetyGovernor(
+            cell.safety(spec, kinematics, timing.control_period), kinematics, on_transition=on_transition
+        ),
+        kinematics,
+        clock,
+        spec,
+        timing,
+        operator=operator,
+        watchdog_period=WATCHDOG_PERIOD,
+        frames=Frames(config.action_frame, config.proprio_frame),
+    )
+    robot.connect()
+    workcell = AttendedCell(spec, operator if cell.confirm_resets else None)
+    return RobotEnv(robot, workcell, teleport=False, seed=seed)
+
+
+def _make_arm(config: RobotConfig, clock: Clock) -> Arm:
+    match config.kind:
+        case RobotKind.A1X:
+            return A1XArm(config.a1x, clock)
+        case RobotKind.PIPER:
+            return PiperArm(config.piper, clock)
+        case _:
+            raise ValueError(f"robot.kind={config.kind.value}: no physical arm")
+
+
+def _kinematics(config: RobotConfig) -> Kinematics:
+    if config.kind is not RobotKind.PIPER:
+        return Kinematics()
+    if config.piper.tool_offset is None:
+        raise ValueError(
+            "robot.piper.tool_offset: expected the distance [m] from the flange to between the fingertips; measure it"
+        )
+    return Kinematics(piper_geometry(config.piper.tool_offset))
 
 
 def _make_foreign_env(config: RobotConfig, seed: int) -> ForeignEnv:

@@ -152,7 +152,7 @@ class FeedbackMonitor:
         return Fault(
             Reason.EFFORT,
             effort,
-            f"{JOINTS[joint].name}: {effort:.1f} Nm, limit {self._effort_limits[joint]:.1f} Nm, "
+            f"joint {joint + 1}: {effort:.1f} Nm, limit {self._effort_limits[joint]:.1f} Nm, "
             f"for {self._limits.effort_samples} samples; free the arm",
         )
 
@@ -168,7 +168,7 @@ class FeedbackMonitor:
         return Fault(
             Reason.LAG,
             float(lag[joint]),
-            f"{JOINTS[joint].name} is {lag[joint]:.3f} rad from its target and hardly moves; "
+            f"joint {joint + 1} is {lag[joint]:.3f} rad from its target and hardly moves; "
             "free the arm, or check that it is enabled",
         )
 

@@ -112,6 +112,13 @@ class TeleopSource(Protocol):
         """Release the device."""
 
 
+class Operator(Protocol):
+    """The person beside a physical arm."""
+
+    def confirm(self, request: str) -> None:
+        """Return once the person has agreed to `request`; raises RobotFault `not_confirmed` where nobody does."""
+
+
 class Demonstrator(Protocol):
     """A scripted expert; it sees through the world that it works in."""
 

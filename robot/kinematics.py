@@ -1,6 +1,6 @@
-"""Kinematics of the Galaxea A1X: forward, Jacobian, and damped-least-squares inverse, in pure NumPy.
+"""Kinematics of a six-joint arm: forward, Jacobian, and damped-least-squares inverse, in pure NumPy.
 
-The joint table holds the numbers of the vendor's URDF; the simulator builds its arm from the same table.
+The joint table here is that of the Galaxea A1X, from the vendor's URDF; the simulator builds its arm from it too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from robot.types import Array
 class Joint:
     """One revolute joint and the link that it carries.
 
-    offset: (3,) [m] in the parent link's frame. axis: unit vector (3,). lower, upper [rad]. effort [Nm].
-    link_mass [kg].
+    offset: (3,) [m] in the parent link's frame. axis: unit vector (3,). lower, upper [rad]. effort: what the joint is
+    rated for [Nm]. link_mass [kg], NaN where it is not known.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Joint:
     lower: float
     upper: float
     effort: float
-    link_mass: float
+    link_mass: float = math.nan
 
 
 X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
@@ -48,6 +48,26 @@ TOOL_OFFSET = 0.0668  # m, tool point between the finger pads, along +x of gripp
 FINGER_STROKE = 0.05  # m each; the opening of the gripper is twice that
 
 JOINT_LIMITS: Array = np.array([(joint.lower, joint.upper) for joint in JOINTS])  # (6, 2) rad
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArmGeometry:
+    """An arm whose link frames are all parallel to the base while every joint is at zero.
+
+    tool: the tool point in the frame of the last link; its approach axis is +x of the pose.
+    """
+
+    joints: tuple[Joint, ...]
+    tool: Pose
+
+    def __post_init__(self) -> None:
+        if len(self.joints) != 6 or not all(joint.lower < joint.upper for joint in self.joints):
+            raise ValueError(f"ArmGeometry.joints: expected six with lower < upper, got {self.joints}")
+
+
+def a1x_geometry(tool_offset: float = TOOL_OFFSET) -> ArmGeometry:
+    """The A1X with its tool point `tool_offset` [m] along +x of gripper_link."""
+    return ArmGeometry(JOINTS, Pose(np.array([GRIPPER_OFFSET + tool_offset, 0.0, 0.0]), np.eye(3)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +105,22 @@ class IKResult:
 
 
 class Kinematics:
-    """The arm's geometry from joints to the tool point (tcp), whose approach axis is +x.
+    """The arm's geometry, by default the A1X's, from joints to the tool point (tcp), whose approach axis is +x.
 
-    joint_limits: (6, 2) [rad]. tool_offset: tool point along +x of gripper_link [m].
+    joint_limits: (6, 2) [rad]. effort_limits: (6,) [Nm].
     """
 
-    def __init__(self, joint_limits: Array = JOINT_LIMITS, tool_offset: float = TOOL_OFFSET) -> None:
-        if joint_limits.shape != (6, 2) or not (joint_limits[:, 0] < joint_limits[:, 1]).all():
-            raise ValueError(f"joint_limits: expected (6, 2) rad with lower < upper, got {joint_limits}")
-        self.joint_limits = joint_limits.copy()
+    def __init__(self, geometry: ArmGeometry | None = None) -> None:
+        geometry = geometry or a1x_geometry()
+        joints = geometry.joints
+        self.joint_limits = np.array([(joint.lower, joint.upper) for joint in joints])
+        self.effort_limits = np.array([joint.effort for joint in joints])
         self._tool = np.eye(4)
-        self._tool[0, 3] = GRIPPER_OFFSET + tool_offset
+        self._tool[:3, :3], self._tool[:3, 3] = geometry.tool.rotation, geometry.tool.position
         # Rodrigues per joint: local transform = cos q * C + sin q * S + K, with the parent offset inside K.
         self._cos, self._sin, self._constant = (np.zeros((6, 4, 4)) for _ in range(3))
-        self._axes = np.array([joint.axis for joint in JOINTS])
-        for i, (joint, (x, y, z)) in enumerate(zip(JOINTS, self._axes, strict=True)):
+        self._axes = np.array([joint.axis for joint in joints])
+        for i, (joint, (x, y, z)) in enumerate(zip(joints, self._axes, strict=True)):
             parallel = np.outer(self._axes[i], self._axes[i])
             self._cos[i, :3, :3] = np.eye(3) - parallel
             self._sin[i, :3, :3] = [[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import RLock
 from types import TracebackType
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy as np
 from robot.clock import VirtualClock
 from robot.frames import Frames, ProprioFrame, RelativeFrame, along_tool_axes
 from robot.geometry import DeltaFrame, Pose, delta_between
-from robot.interfaces import Arm, ArmState, Camera, Clock, DeviceError, Frame, RobotFault
+from robot.interfaces import Arm, ArmState, Camera, Clock, DeviceError, Frame, Operator, RobotFault
 from robot.kinematics import Kinematics
+from robot.periodic import PeriodicThread
 from robot.safety import GovernedCommand, GovernorMemory, GovernorState, SafetyGovernor
 from robot.tasks import GripperMode, TaskSpec, concatenate
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
@@ -56,6 +58,9 @@ class Robot:
     """Every motion passes the governor; leaving the `with` block always holds the arm.
 
     auto_unlock: motion is allowed, and faults are cleared, without a person; for a simulated arm only.
+    operator: asked before the first motion and after every fault; without one, `allow_motion` must be called.
+    watchdog_period: seconds between looks at the feedback and at the silence of the policy while no command comes, from
+    a thread of its own; None only where time stands still between commands, or the arm is not ours to share.
     """
 
     def __init__(
@@ -69,6 +74,8 @@ class Robot:
         timing: TimingConfig,
         *,
         auto_unlock: bool = False,
+        operator: Operator | None = None,
+        watchdog_period: float | None = None,
         privileged: PrivilegedState | None = None,
         frames: Frames | None = None,
     ) -> None:
@@ -83,6 +90,12 @@ class Robot:
         self._governor = governor
         self._kinematics = kinematics
         self._allowed = self._auto_unlock = auto_unlock
+        self._operator = operator
+        self._lock = RLock()  # the watchdog and the control loop share the governor and the arm
+        self._watchdog: PeriodicThread | None = None
+        if watchdog_period is not None:
+            self._watchdog = PeriodicThread("watchdog", self._watch, clock, watchdog_period)
+        self._unreported: RobotFault | None = None  # found by the watchdog, still to be raised
         self._privileged = privileged
         self._previous: tuple[Pose, float] | None = None
         self._seen_from = RelativeFrame(Pose(np.zeros(3), spec.reference_rotation), spec.reference_rotation)
@@ -105,9 +118,13 @@ class Robot:
         except DeviceError:
             self.close()
             raise
+        if self._watchdog is not None:
+            self._watchdog.start()
 
     def close(self) -> None:
         """Lock the governor, hold the arm, release the devices, each of them even if another fails."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
         self._governor.lock()
         with ExitStack() as stack:  # last in, first out: the arm before the cameras
             for camera in self.cameras:
@@ -116,20 +133,23 @@ class Robot:
 
     def hold(self) -> None:
         """Stop where the arm is measured to be; the next command moves on from there."""
-        self._arm.hold()
-        self._governor.hold(self._arm.state(), self.clock.now())
+        with self._lock:
+            self._arm.hold()
+            self._governor.hold(self._arm.state(), self.clock.now())
 
     def allow_motion(self) -> None:
         """A person has looked at the cell: acknowledge a fault and let the next episode begin."""
-        self._governor.acknowledge(self._arm.state(), self.clock.now())
-        self._allowed = True
+        with self._lock:
+            self._governor.acknowledge(self._arm.state(), self.clock.now())
+            self._allowed, self._unreported = True, None
 
     def begin_episode(self) -> None:
         """Let commands start from where the arm is; raises RobotFault if that is unsafe or not allowed."""
         self._require_allowed()
-        state = self._arm.state()
-        self._governor.unlock(state, self.clock.now(), gripper_opening=self.spec.initial_gripper)
-        self._arm.send_gripper(self.spec.initial_gripper)
+        with self._lock:
+            state = self._arm.state()
+            self._governor.unlock(state, self.clock.now(), gripper_opening=self.spec.initial_gripper)
+            self._arm.send_gripper(self.spec.initial_gripper)
         self._previous = None
         if self.frames.proprio is ProprioFrame.RESET:
             start = self._kinematics.forward(state.joint_positions)
@@ -146,8 +166,9 @@ class Robot:
         due = self.clock.now()
         try:
             for waypoint in self._governor.plan_reset(start, goal, period):
-                now = self.clock.now()
-                self._arm.send_joints(self._governor.follow(waypoint, self._arm.state(), now), period)
+                with self._lock:
+                    now = self.clock.now()
+                    self._arm.send_joints(self._governor.follow(waypoint, self._arm.state(), now), period)
                 due = max(due, now) + period
                 self.clock.sleep_until(due)
         except RobotFault:
@@ -157,22 +178,29 @@ class Robot:
     def act(self, action: Float32) -> GovernedCommand:
         """Send what the governor allows of `action` (7,), along the axes of `frames.action`.
 
-        The executed action that comes back is along the same axes. Raises RobotFault and holds if it stops.
+        The executed action that comes back is along the same axes. Raises RobotFault and holds if it stops, also where
+        the watchdog has stopped it since the last action.
         """
         wish = np.array(action, dtype=np.float64)
         if self.spec.gripper_mode is GripperMode.FIXED and wish.shape == (ACTION_DIM,):
             wish[6] = 0.0
-        state = self._arm.state()
-        try:
-            command = self._governor.command(
-                wish, self.spec.action_scale, state, self.clock.now(), frame=self.frames.action
-            )
-        except RobotFault:
-            self.hold()
-            raise
-        self._arm.send_joints(command.joint_positions, self.timing.control_period)
-        if command.gripper_changed:
-            self._arm.send_gripper(command.gripper_opening)
+        if self._watchdog is not None:
+            self._watchdog.check()
+        with self._lock:
+            if self._unreported is not None:
+                fault, self._unreported = self._unreported, None
+                raise fault
+            state = self._arm.state()
+            try:
+                command = self._governor.command(
+                    wish, self.spec.action_scale, state, self.clock.now(), frame=self.frames.action
+                )
+            except RobotFault:
+                self.hold()
+                raise
+            self._arm.send_joints(command.joint_positions, self.timing.control_period)
+            if command.gripper_changed:
+                self._arm.send_gripper(command.gripper_opening)
         return command
 
     def along_action_axes(self, delta: Array) -> Array:
@@ -217,8 +245,31 @@ class Robot:
         self._governor.recall(memory.governor)
         self._previous, self._seen_from = memory.previous, memory.seen_from
 
+    def _watch(self) -> None:
+        """What the watchdog does: the governor looks, and where it holds or stops, so does the arm."""
+        with self._lock:
+            before = self._governor.state
+            if before in (GovernorState.LOCKED, GovernorState.FAULTED):
+                return
+            try:
+                after = self._governor.watch(self._arm.state(), self.clock.now())
+            except RobotFault as fault:
+                self._arm.hold()
+                self._unreported = fault
+                return
+            except DeviceError:
+                self._arm.hold()
+                raise
+            if after is GovernorState.HOLDING and before is not after:
+                self._arm.hold()
+
     def _require_allowed(self) -> None:
-        if self._auto_unlock and self._governor.state is GovernorState.FAULTED:
+        fault = self._governor.fault
+        if fault is not None and self._auto_unlock:
+            self.allow_motion()
+        elif self._operator is not None and (fault is not None or not self._allowed):
+            why = "nothing has moved yet" if fault is None else f"it stopped: {fault.reason}: {fault.detail}"
+            self._operator.confirm(f"Let the arm move ({why})? Look that the cell is free.")
             self.allow_motion()
         if not self._allowed:
             raise RobotFault(

@@ -86,6 +86,7 @@ class GovernorMemory:
     waypoint: Array | None
     now: float
     commanded_at: float
+    paused: bool
     gripper_opening: float
     gripper_toggled_at: float
     monitor: FeedbackMonitor
@@ -115,6 +116,7 @@ class SafetyGovernor:
         self._waypoint: Array | None = None  # last one of the reset in progress
         self._now = -math.inf  # newest time seen
         self._commanded_at = -math.inf
+        self._paused = False  # held by the caller, who may stay silent
         self._gripper_opening = 0.0
         self._gripper_toggled_at = -math.inf
         self.counts: Counter[ClipReason] = Counter()  # clips since the last unlock
@@ -123,6 +125,11 @@ class SafetyGovernor:
     @property
     def state(self) -> GovernorState:
         return self._state
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why it is FAULTED; None in every other state."""
+        return self._fault
 
     @property
     def target(self) -> Target:
@@ -161,6 +168,7 @@ class SafetyGovernor:
         self._target, self._waypoint = admitted, None
         # A whole period is allowed for the first step.
         self._commanded_at = now - self._config.control_period
+        self._paused = False
         self._monitor.reset()
         self.counts.clear()
         self._enter(GovernorState.READY, Reason.UNLOCK)
@@ -215,7 +223,7 @@ class SafetyGovernor:
             )
         self._check(state, self.target.joint_positions, now)
         elapsed = min(max(now - self._commanded_at, 0.0), self._config.control_period)
-        self._commanded_at = now
+        self._commanded_at, self._paused = now, False
         if now - state.timestamp > self._config.feedback.hold_age:
             self._enter(GovernorState.HOLDING, Reason.STALE_FEEDBACK, now - state.timestamp)
             return self._result(np.zeros(ACTION_DIM), {ClipReason.HOLD}, False)
@@ -231,13 +239,15 @@ class SafetyGovernor:
         """Call this while no command comes: checks the feedback and the silence of the policy.
 
         After `silence_hold` the target becomes the measured joints and the state HOLDING, which the next
-        command ends; after `silence_fault` it is a fault, raised as by `command`. Does nothing while stopped.
+        command ends; after `silence_fault` it is a fault, raised as by `command`. Silence after `hold` is no
+        silence: the caller said so. Does nothing while stopped. Where the state turns to HOLDING, the caller
+        makes the arm hold.
         """
         self._now = now
         if self._state in (GovernorState.LOCKED, GovernorState.FAULTED):
             return self._state
         self._check(state, self.target.joint_positions, now)
-        silence = now - self._commanded_at
+        silence = 0.0 if self._paused else now - self._commanded_at
         age = now - state.timestamp
         if silence > self._config.silence_fault:
             raise self._stop(
@@ -258,6 +268,7 @@ class SafetyGovernor:
         """
         self._now = now
         if self._state in (GovernorState.READY, GovernorState.HOLDING):
+            self._paused = True
             self._hold(state, Reason.HOLD, math.nan)
 
     def plan_reset(self, start: Array, goal: Array, control_period: float | None = None) -> Array:
@@ -306,6 +317,7 @@ class SafetyGovernor:
             self._waypoint,
             self._now,
             self._commanded_at,
+            self._paused,
             self._gripper_opening,
             self._gripper_toggled_at,
             copy(self._monitor),  # its fields are replaced, never changed in place
@@ -315,7 +327,7 @@ class SafetyGovernor:
         """Go back to `memory`, with a simulated world that goes back to the same moment; a real arm never does."""
         self._state, self._fault = memory.state, memory.fault
         self._target, self._waypoint = memory.target, memory.waypoint
-        self._now, self._commanded_at = memory.now, memory.commanded_at
+        self._now, self._commanded_at, self._paused = memory.now, memory.commanded_at, memory.paused
         self._gripper_opening, self._gripper_toggled_at = memory.gripper_opening, memory.gripper_toggled_at
         self._monitor = copy(memory.monitor)
 

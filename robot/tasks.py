@@ -23,6 +23,7 @@ PROPRIO_NAMES: tuple[str, ...] = (
     "gripper_opening",  # [0, 1]
     "gripper_command",  # held command: -1 closed, +1 open
 )
+LOCKED_SCALE = ActionScale(position=0.005, rotation=0.03)  # of the proprio where the action scale is 0
 POSITION_NAMES, ROTATION_NAMES = PROPRIO_NAMES[:3], PROPRIO_NAMES[3:6]
 
 
@@ -93,7 +94,9 @@ class TaskSpec:
         """Names and scales of the proprio vector at this control period [s], its pose seen from `frame`."""
         center = (self.workspace_lower + self.workspace_upper) / 2
         half_box = (self.workspace_upper - self.workspace_lower) / 2
-        position, rotation = self.action_scale.position, self.action_scale.rotation
+        # What actions cannot move still shows small velocities and lags.
+        position = self.action_scale.position or LOCKED_SCALE.position
+        rotation = self.action_scale.rotation or LOCKED_SCALE.rotation
         offset = np.zeros(len(PROPRIO_NAMES))
         offset[:3] = center if frame is ProprioFrame.BASE else 0.0
         offset[18] = 0.5

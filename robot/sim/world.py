@@ -205,6 +205,11 @@ class SimWorld:
         return np.array(self.data.actuator_force[:6])
 
     @property
+    def servo_targets(self) -> Array:
+        """(6,) [rad], where the servos are sent at present."""
+        return np.array(self.data.ctrl[:6])
+
+    @property
     def gripper_opening(self) -> float:
         """Mean finger position as a share of the stroke, in [0, 1]."""
         return float(np.clip(self.data.qpos[self._fingers_q].mean() / FINGER_STROKE, 0.0, 1.0))

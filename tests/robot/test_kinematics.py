@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 
 from robot.geometry import DeltaFrame, Pose, apply_delta, matrix_to_rotvec, rotvec_to_matrix
-from robot.kinematics import GRIPPER_OFFSET, JOINT_LIMITS, JOINTS, TOOL_OFFSET, IKConfig, Kinematics
+from robot.kinematics import (
+    GRIPPER_OFFSET,
+    JOINT_LIMITS,
+    JOINTS,
+    TOOL_OFFSET,
+    ArmGeometry,
+    IKConfig,
+    Kinematics,
+    a1x_geometry,
+)
 from robot.types import Array
 
 HOME = np.array([0.0, 1.75, -1.45, 1.27, 0.0, 0.0])
@@ -52,7 +61,7 @@ def test_home_points_the_tool_down() -> None:
 
 
 def test_tool_offset_is_along_the_tool_axis() -> None:
-    near, far = (Kinematics(tool_offset=x).forward(HOME) for x in (0.0, 0.1))
+    near, far = (Kinematics(a1x_geometry(x)).forward(HOME) for x in (0.0, 0.1))
     np.testing.assert_allclose(far.position - near.position, 0.1 * near.rotation[:, 0], atol=1e-12)
 
 
@@ -126,5 +135,5 @@ def test_bad_configuration_is_refused() -> None:
         IKConfig(damping=0.0)
     with pytest.raises(ValueError, match="max_iterations"):
         IKConfig(max_iterations=0)
-    with pytest.raises(ValueError, match="joint_limits"):
-        Kinematics(joint_limits=JOINT_LIMITS[:, ::-1])
+    with pytest.raises(ValueError, match="expected six"):
+        ArmGeometry(JOINTS[:5], a1x_geometry().tool)

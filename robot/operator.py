@@ -1,0 +1,45 @@
+"""TerminalOperator: asks the person beside the arm at the terminal that the program runs in."""
+
+from __future__ import annotations
+
+import select
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from robot.interfaces import RobotFault
+
+TERMINAL = Path("/dev/tty")  # not the standard input, which a worker process does not inherit
+BELL = "\a"
+
+
+class TerminalOperator:
+    """Enter agrees, anything typed before it refuses. timeout: seconds to wait for an answer."""
+
+    def __init__(self, timeout: float = 600.0, terminal: Path = TERMINAL) -> None:
+        if not timeout > 0.0:
+            raise ValueError(f"TerminalOperator: expected a timeout > 0 s, got {timeout}")
+        self._timeout = timeout
+        self._terminal = terminal
+
+    def confirm(self, request: str) -> None:
+        """Ask, and return when Enter comes; raises RobotFault `not_confirmed`."""
+        try:
+            with self._terminal.open() as terminal:
+                print(f"\n{BELL}{request} [Enter = yes, n = no] ", end="", file=sys.stderr, flush=True)
+                answer = self._answer(terminal)
+        except OSError as error:
+            raise RobotFault(
+                "not_confirmed",
+                f"cannot ask the operator, there is no terminal ({error}); start the program in one",
+            ) from error
+        if answer is None:
+            raise RobotFault("not_confirmed", f"no answer within {self._timeout:.0f} s to: {request}")
+        if answer:
+            raise RobotFault("not_confirmed", f"the operator answered {answer!r} to: {request}")
+
+    def _answer(self, terminal: TextIO) -> str | None:
+        if not select.select([terminal], [], [], self._timeout)[0]:
+            return None
+        line = terminal.readline()
+        return line.strip() if line else "end of input"
