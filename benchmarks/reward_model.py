@@ -23,7 +23,7 @@ import torch
 from benchmarks.reward_model_data import record
 from benchmarks.reward_model_executed import Branches, calibrated, execute, label_rates
 from reward_model.calibration.anchors import ScorerKey
-from reward_model.classifier import ClassifierConfig, SuccessClassifier
+from reward_model.classifier import ClassifierConfig, SuccessClassifier, TrunkKind
 from reward_model.dataset import FrameSampler, KnownClip, Origin
 from reward_model.evaluate import report, score_clips
 from reward_model.labels import LabelConfig
@@ -43,6 +43,8 @@ from robot.factory import RobotConfig
 from worldmodel.interface import WorldModel
 
 PARTS = {"learn": 140, "thresholds": 200, "test": 200}  # episodes of each
+# Trained on generated clips too; trunk. A frozen trunk needs a quarter of the steps.
+ARMS = ((False, TrunkKind.SCRATCH), (True, TrunkKind.SCRATCH), (True, TrunkKind.FROZEN))
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "reward_model"
 
 
@@ -100,11 +102,11 @@ def _world_model(folder: Path, minutes: float) -> tuple[WorldModel, dict[str, An
     }
 
 
-def train(task: Task, learned: list[KnownClip], steps: int) -> SuccessClassifier:
+def train(task: Task, learned: list[KnownClip], trunk: TrunkKind, steps: int) -> SuccessClassifier:
     """A classifier of the default size."""
     views = task.episodes["learn"][0].reader.schema.views
     model = make_classifier(
-        ClassifierConfig(), task.name, views, seed=0, device=torch.device("cpu"), version=1
+        ClassifierConfig(trunk), task.name, views, seed=0, device=torch.device("cpu"), version=1
     )
     config = RewardTrainerConfig(steps=steps)
     for metrics in RewardTrainer(
@@ -118,13 +120,14 @@ def measure(task: Task, steps: int) -> list[dict[str, Any]]:
     """All rows of a task."""
     found: list[dict[str, Any]] = []
     labels = LabelConfig()
-    for name, with_generated in (("real", False), ("real and generated", True)):
+    for with_generated, trunk in ARMS:
         parts = {part: task.real[part] + (task.generated[part] if with_generated else []) for part in PARTS}
         begun = time.process_time()
-        model = train(task, parts["learn"], steps)
+        model = train(task, parts["learn"], trunk, steps if trunk is TrunkKind.SCRATCH else steps // 4)
         shared = {
             "task": task.name,
-            "trained_on": name,
+            "trunk": trunk.value,
+            "trained_on": "real and generated" if with_generated else "real",
             "train_cpu_s": round(time.process_time() - begun, 1),
             **(task.world_model if with_generated else {}),
         }
@@ -132,7 +135,7 @@ def measure(task: Task, steps: int) -> list[dict[str, Any]]:
         scored = score_clips(model, task.real["test"] + task.generated["test"], labels.hold_frames)
         rng = np.random.default_rng(0)
         reports = [report(scored, model.thresholds, task.name, origin, rng) for origin in Origin]
-        if with_generated:
+        if with_generated and trunk is TrunkKind.SCRATCH:
             draw_reliability(DOCS / f"{task.name}_reliability.png", reports, model.thresholds)
         for row in report_rows(reports, model.thresholds):
             data = "held-out episodes" if row["source"] == "real" else "replays of held-out episodes"

@@ -20,7 +20,7 @@ from rl.reward_config import EvaluateRewardModelConfig
 from rl.reward_data import KnownEpisode, read_episodes
 from rl.reward_models import choose, load_classifier, make_judge
 from rl.reward_replays import replays
-from rl.reward_report import save_false_positives, save_rows, table
+from rl.reward_report import describe, save_false_positives, save_rows
 from worldmodel.factory import load_world_model
 
 
@@ -53,7 +53,7 @@ def _evaluate(overrides: list[str]) -> int:
     save_rows(out / "report.json", model.version, thresholds, reports)
     draw_reliability(out / "reliability.png", reports, thresholds)
     wrong = save_false_positives(out / "false_positives", scored, thresholds)
-    console.print(table(reports, thresholds))
+    console.print(describe(reports, thresholds), soft_wrap=True, highlight=False)
     console.print(f"{out}; {wrong} false positives as clips in {out / 'false_positives'}", soft_wrap=True)
     return 0
 

@@ -1,4 +1,4 @@
-"""What an evaluation of a reward model leaves: a table, rows as JSON, and false positives as clips to relabel."""
+"""What an evaluation of a reward model leaves: lines to read, rows as JSON, and false positives as clips to relabel."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-from rich.table import Table
 
 from reward_model.evaluate import Report, ScoredClip, trials_of
 from reward_model.labels import Thresholds
@@ -82,23 +80,22 @@ def save_false_positives(folder: Path, scored: Sequence[ScoredClip], thresholds:
     return len(wrong)
 
 
-def table(reports: Sequence[Report], thresholds: Thresholds) -> Table:
+def describe(reports: Sequence[Report], thresholds: Thresholds) -> str:
     """One line per task and origin; brackets hold 95% intervals, n/a where nothing was counted."""
-    shown = Table(title=f"threshold of success {thresholds.success}, of failure {thresholds.failure}")
-    for name in ("task", "source", "episodes", "AUC", "precision", "recall", "false positives", "unknown"):
-        shown.add_column(name, justify="left" if name in ("task", "source") else "right")
+    lines = [f"success from {_limit(thresholds.success)} on, failure up to {_limit(thresholds.failure)}"]
     for entry in reports:
-        shown.add_row(
-            entry.task,
-            entry.origin.value,
-            str(entry.episodes),
-            _between(entry.auc, entry.auc_interval),
-            _between(entry.precision, entry.precision_interval),
-            _between(entry.recall, entry.recall_interval),
-            f"{entry.false_positive_rate:.3f} (< {entry.fpr_upper95:.3f})",
-            f"{entry.unknown:.1%}",
+        lines.append(
+            f"{entry.task}, {entry.origin.value}: {entry.episodes} episodes, AUC {_between(entry.auc, entry.auc_interval)}, "
+            f"precision {_between(entry.precision, entry.precision_interval)}, "
+            f"recall {_between(entry.recall, entry.recall_interval)}, "
+            f"false positives {entry.false_positive_rate:.3f} (below {entry.fpr_upper95:.3f}), "
+            f"unknown {entry.unknown:.1%}"
         )
-    return shown
+    return "\n".join(lines)
+
+
+def _limit(threshold: float | None) -> str:
+    return "no value (too little evidence)" if threshold is None else f"{threshold:.3f}"
 
 
 def _between(value: float, interval: tuple[float, float]) -> str:
