@@ -85,7 +85,8 @@ def describe(reports: Sequence[Report], thresholds: Thresholds) -> str:
     lines = [f"success from {_limit(thresholds.success)} on, failure up to {_limit(thresholds.failure)}"]
     for entry in reports:
         lines.append(
-            f"{entry.task}, {entry.origin.value}: {entry.episodes} episodes, AUC {_between(entry.auc, entry.auc_interval)}, "
+            f"{entry.task}, {entry.origin.value}: {entry.episodes} episodes, "
+            f"AUC {_between(entry.auc, entry.auc_interval)}, "
             f"precision {_between(entry.precision, entry.precision_interval)}, "
             f"recall {_between(entry.recall, entry.recall_interval)}, "
             f"false positives {entry.false_positive_rate:.3f} (below {entry.fpr_upper95:.3f}), "
