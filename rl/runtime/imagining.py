@@ -104,6 +104,7 @@ def make_share(
         action_dim=agent.spec.policy_dim,
         certainty=certainty,
         alive=alive,
+        policy_version=run.weights().latest_version,
     )
     return queues, share
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +12,15 @@ from numpy.typing import NDArray
 from rl.batch import Batch
 from rl.replay.arrays import empty_batch, slice_batch
 from rl.replay.errors import EmptyShareError
+from rl.replay.journal import EndReason
 from rl.replay.reader import Rows, StoreReader
 from robot.types import Label, Source
+
+MAX_USES = 1 << 15  # far below where the counter of draws would overflow
+CHUNK = 4096  # rows that are read at once, so that a long store is not taken in as a whole
+
+# What is kept of each row: its draws, and what it was imagined with.
+_ENTRY = np.dtype([("uses", "<u2"), ("model", "<i4"), ("policy", "<i4")])
 
 
 @dataclass(frozen=True)
@@ -31,28 +40,31 @@ class QueueConfig:
     def __post_init__(self) -> None:
         if min(self.capacity, self.max_uses) < 1 or min(self.max_model_age, self.max_policy_age) < 0:
             raise ValueError(f"queues: expected capacity and max_uses >= 1 and ages >= 0, got {self}")
+        if self.max_uses > MAX_USES:
+            raise ValueError(f"queues.max_uses: expected at most {MAX_USES}, got {self.max_uses}")
 
 
 class SyntheticQueues:
     """Draws from a synthetic store in a given share of successes; a Mixer takes it as one of its samplers.
 
-    Only finished clips count, each with one label in all of its transitions. Either queue empty means that nothing may
-    be drawn (`size` is 0): successes alone, or failures alone, would shift the critic. balanced False is for the
-    comparison without selection: one queue, drawn from uniformly. Raises ValueError where a transition does not say
-    that it is synthetic.
+    Only whole clips count, each with one label in all of its transitions: one that a dying worker left behind is half a
+    clip. Either queue empty means that nothing may be drawn (`size` is 0): successes alone, or failures alone, would
+    shift the critic. balanced False is for the comparison without selection: one queue, drawn from uniformly. Raises
+    ValueError where a transition does not say that it is synthetic.
     """
 
     def __init__(self, reader: StoreReader, config: QueueConfig, *, balanced: bool = True) -> None:
         self._reader, self._config, self._balanced = reader, config, balanced
         self.schema = reader.schema
         self.success_share = 0.5
-        self._uses: NDArray[np.uint16] = np.zeros(0, np.uint16)
+        self._entries: NDArray[np.void] = np.zeros(0, _ENTRY)  # by row
         self._open: dict[Label, Rows] = {
             Label.SUCCESS: np.empty(0, np.int64),
             Label.FAILURE: np.empty(0, np.int64),
         }
         self._newest_model = self._newest_policy = -1
-        self._settled = 0
+        self._settled = self._episodes = 0
+        self._torn: list[int] = []
         self.drawn = 0
 
     @property
@@ -69,35 +81,58 @@ class SyntheticQueues:
         """Take in new clips; drop what is too old, used up or beyond the capacity."""
         self._reader.refresh()
         settled = self._reader.num_settled
-        fresh = self._reader.valid_starts[self._settled : settled]
+        fresh = self._reader.valid_starts[self._settled : settled].copy()
         self._settled = settled
+        self._note_torn()
+        for begin in range(0, len(fresh), CHUNK):
+            self._take(fresh[begin : begin + CHUNK])
         if len(fresh):
-            self._take(fresh.copy())
+            self._drop()
+
+    def policy_is(self, version: int) -> None:
+        """The learner's newest policy: clips grow old also while nothing new is imagined."""
+        if version > self._newest_policy:
+            self._newest_policy = version
+            self._drop()
 
     def _take(self, rows: Rows) -> None:
-        transition = self._reader.records(rows)["transition"]
+        records = self._reader.records(rows)
+        transition = records["transition"]
         if (transition["source"] != Source.SYNTHETIC).any():
             raise ValueError(
                 "synthetic store: it holds transitions that are not synthetic; keep real data apart"
             )
-        grown = np.zeros(int(rows[-1]) + 1, np.uint16)
-        grown[: len(self._uses)] = self._uses
-        self._uses = grown
-        self._newest_model = max(
-            self._newest_model, int(transition["provenance"]["world_model_version"].max())
-        )
-        self._newest_policy = max(self._newest_policy, int(transition["policy_version"].max()))
-        for label in self._open:
-            joined = np.concatenate([self._open[label], rows[transition["label"] == label]])
-            self._open[label] = self._fresh(joined)[-self._config.capacity :]
+        self._make_room(int(rows[-1]) + 1)
+        model, policy = transition["provenance"]["world_model_version"], transition["policy_version"]
+        self._entries["model"][rows], self._entries["policy"][rows] = model, policy
+        self._newest_model = max(self._newest_model, int(model.max()))
+        self._newest_policy = max(self._newest_policy, int(policy.max()))
+        whole = ~np.isin(records["observation"]["episode"], self._torn)
+        for label, open_rows in self._open.items():
+            self._open[label] = np.concatenate([open_rows, rows[whole & (transition["label"] == label)]])
 
-    def _fresh(self, rows: Rows) -> Rows:
-        """Those of `rows` that are neither too old nor used up."""
-        config, transition = self._config, self._reader.records(rows)["transition"]
-        model = transition["provenance"]["world_model_version"] >= self._newest_model - config.max_model_age
-        policy = transition["policy_version"] >= self._newest_policy - config.max_policy_age
-        fresh: Rows = rows[model & policy & (self._uses[rows] < config.max_uses)]
-        return fresh
+    def _note_torn(self) -> None:
+        """Remember the clips whose writer ended in the middle of them."""
+        finished = self._reader.episodes()[self._episodes :]
+        self._episodes += len(finished)
+        torn = (EndReason.RECOVERED, EndReason.STOPPED)
+        self._torn += [info.episode for info in finished if info.outcome.reason in torn]
+
+    def _make_room(self, rows: int) -> None:
+        if rows > len(self._entries):
+            grown = np.zeros(max(rows, 2 * len(self._entries)), _ENTRY)
+            grown[: len(self._entries)] = self._entries
+            self._entries = grown
+
+    def _drop(self) -> None:
+        """Keep those that are neither too old nor used up, the newest `capacity` of each sign."""
+        config = self._config
+        for label, rows in self._open.items():
+            entries = self._entries[rows]
+            fresh = entries["model"] >= self._newest_model - config.max_model_age
+            fresh &= entries["policy"] >= self._newest_policy - config.max_policy_age
+            fresh &= entries["uses"] < config.max_uses
+            self._open[label] = rows[fresh][-config.capacity :]
 
     def sample(self, n: int, rng: np.random.Generator, out: Batch | None = None) -> Batch:
         """`n` transitions, round(n * success_share) of them from the success queue, with replacement.
@@ -122,8 +157,23 @@ class SyntheticQueues:
         ]
         rows = np.concatenate(drawn)
         self._reader.gather(rows, slice_batch(batch, 0, n))
-        np.add.at(self._uses, rows, 1)
+        np.add.at(self._entries["uses"], rows, 1)
         self.drawn += n
-        if (self._uses[rows] >= self._config.max_uses).any():
-            self._open = {label: self._fresh(kept) for label, kept in self._open.items()}
+        if (self._entries["uses"][rows] >= self._config.max_uses).any():
+            self._drop()
         return batch
+
+    def state(self) -> dict[str, Any]:
+        """JSON-able: what has been drawn, and how often each transition that may still be."""
+        rows = np.concatenate(list(self._open.values()))
+        used = rows[self._entries["uses"][rows] > 0]
+        return {"drawn": self.drawn, "rows": used.tolist(), "uses": self._entries["uses"][used].tolist()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Count on from `state()`."""
+        self.refresh()
+        self.drawn = int(state["drawn"])
+        rows, uses = np.array(state["rows"], np.int64), np.array(state["uses"], np.uint16)
+        known = rows < len(self._entries)  # a store that was put away takes its draws along
+        self._entries["uses"][rows[known]] = uses[known]
+        self._drop()

@@ -53,7 +53,7 @@ class EffectiveRatio:
     def __init__(self, rise_per_100: float) -> None:
         self._rise = rise_per_100
         self._value = 0.0
-        self._updates = 0
+        self._updates: int | None = None  # of the last question; time before the first one earns no trust
 
     @property
     def value(self) -> float:
@@ -64,7 +64,8 @@ class EffectiveRatio:
         if not (math.isfinite(paced) and paced >= 0.0):
             raise ValueError(f"paced ratio: expected a number >= 0, got {paced}")
         wanted = min(RATIO_CAP, paced) * gates.product
-        reach = self._value + self._rise * max(0, updates - self._updates) / 100.0
+        since = 0 if self._updates is None else max(0, updates - self._updates)
+        reach = self._value + self._rise * since / 100.0
         self._value, self._updates = min(wanted, reach), updates
         return self._value
 
@@ -72,4 +73,5 @@ class EffectiveRatio:
         return {"value": self._value, "updates": self._updates}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._value, self._updates = float(state["value"]), int(state["updates"])
+        self._value = float(state["value"])
+        self._updates = None if state["updates"] is None else int(state["updates"])

@@ -39,7 +39,8 @@ class SyntheticShareConfig:
 class SyntheticShare:
     """Asked before each batch. With `ratio_max` 0 it draws no random number and changes nothing: plain RLPD.
 
-    certainty: how sure the policy is on real states now; None while there are none.
+    certainty: how sure the policy is on real states now; None while there are none. policy_version: the newest one that
+    the learner has published, by which clips grow old.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class SyntheticShare:
         action_dim: int,
         certainty: Callable[[], Certainty | None],
         alive: Callable[[], bool],
+        policy_version: Callable[[], int],
     ) -> None:
         self._queues, self._counters, self._config = queues, counters, config
-        self._certainty, self._alive = certainty, alive
+        self._certainty, self._alive, self._policy_version = certainty, alive, policy_version
         self._pacer = EntropyPacer(config.pacing, action_dim)
         self._ratio = EffectiveRatio(config.pacing.rise_per_100)
         self._gates = Gates()
@@ -69,11 +71,12 @@ class SyntheticShare:
             certainty = self._certainty()
             if certainty is not None:
                 self._pacer.observe(certainty, updates)
+            self._queues.policy_is(self._policy_version())
         self._gates = self._read_gates()
         ratio = self._ratio.update(self._pacer.ratio(env_steps), self._gates, updates)
         share = self._config.weight_share if self._config.mode is RatioMode.LOSS_WEIGHT and ratio else ratio
         count = math.floor(share * batch_size + 1e-9)
-        if count == 0 or self._queues.size == 0:
+        if count == 0:
             return dict(real)
         self._queues.success_share = self._counters.get(SUCCESS_SHARE) / MILLIONTHS
         left = (batch_size - count) / batch_size
@@ -89,7 +92,8 @@ class SyntheticShare:
         read = self._counters.get
         return Gates(
             world_model=read(WORLD_MODEL_GATE) / MILLIONTHS,
-            selection=read(SELECTION_GATE) / MILLIONTHS,
+            # Counted by what may still be drawn: what was admitted long ago may be too old or used up by now.
+            selection=read(SELECTION_GATE) / MILLIONTHS if self._queues.size else 0.0,
             calibration=read(CALIBRATION_GATE) / MILLIONTHS,
             alive=bool(read(ALIVE)) and self._alive(),
         )
@@ -106,8 +110,9 @@ class SyntheticShare:
         }
 
     def state(self) -> dict[str, Any]:
-        return {"pacer": self._pacer.state(), "ratio": self._ratio.state()}
+        return {"pacer": self._pacer.state(), "ratio": self._ratio.state(), "queues": self._queues.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._pacer.load_state(state["pacer"])
         self._ratio.load_state(state["ratio"])
+        self._queues.load_state(state["queues"])

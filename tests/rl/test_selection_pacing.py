@@ -88,12 +88,15 @@ def test_no_input_lifts_the_ratio_above_the_cap(
     pacer = EntropyPacer(EntropyPacingConfig(rule=rule), 6)
     pacer.observe(certainty(entropy, saturated, std), 1)
     gates = Gates(world_model=1.0, selection=gate, calibration=1.0, alive=True)
-    value = EffectiveRatio(rise_per_100=100.0).update(pacer.ratio(0), gates, updates=100)
+    ratio = EffectiveRatio(rise_per_100=100.0)
+    ratio.update(pacer.ratio(0), gates, updates=0)
+    value = ratio.update(pacer.ratio(0), gates, updates=100)
     assert 0.0 <= value <= RATIO_CAP * gate + 1e-12
 
 
 def test_the_ratio_rises_slowly_and_falls_at_once() -> None:
     ratio = EffectiveRatio(rise_per_100=0.01)
+    assert ratio.update(0.30, OPEN, 0) == 0.0
     assert ratio.update(0.30, OPEN, 100) == pytest.approx(0.01)
     assert ratio.update(0.30, OPEN, 1100) == pytest.approx(0.11)
     assert (
@@ -105,9 +108,19 @@ def test_the_ratio_rises_slowly_and_falls_at_once() -> None:
 @pytest.mark.parametrize("closed", ["world_model", "selection", "calibration"])
 def test_every_gate_closes_alone_and_is_closed_by_default(closed: str) -> None:
     values = {"world_model": 1.0, "selection": 1.0, "calibration": 1.0} | {closed: 0.0}
-    assert EffectiveRatio(100.0).update(0.3, Gates(**values, alive=True), 1000) == 0.0  # type: ignore[arg-type]
+    ratio = EffectiveRatio(100.0)
+    ratio.update(0.3, OPEN, 0)
+    assert ratio.update(0.3, Gates(**values, alive=True), 1000) == 0.0  # type: ignore[arg-type]
     del values[closed]
-    assert EffectiveRatio(100.0).update(0.3, Gates(**values, alive=True), 1000) == 0.0  # type: ignore[arg-type]
+    assert ratio.update(0.3, Gates(**values, alive=True), 2000) == 0.0  # type: ignore[arg-type]
+
+
+def test_updates_before_the_first_question_earn_no_trust() -> None:
+    ratio = EffectiveRatio(rise_per_100=0.01)
+    assert ratio.update(0.30, OPEN, 2000) == 0.0, "two thousand updates of cloning are no evidence"
+    resumed = EffectiveRatio(rise_per_100=0.01)
+    resumed.load_state(ratio.state())
+    assert resumed.update(0.30, OPEN, 2100) == pytest.approx(0.01)
 
 
 def test_a_gate_that_is_not_a_share_is_refused() -> None:

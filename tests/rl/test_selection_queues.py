@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +114,49 @@ def test_old_models_and_old_policies_are_dropped(tmp_path: Path) -> None:
         imagine(writer, Label.SUCCESS, 1, model=3, policy=101)
         drawn.refresh()
     assert drawn.sizes() == {Label.SUCCESS: 1, Label.FAILURE: 0} and drawn.size == 0
+
+
+def test_clips_grow_old_with_the_learner_also_while_nothing_new_is_imagined(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 2, policy=3)
+        imagine(writer, Label.FAILURE, 2, policy=5)
+    drawn = queues(tmp_path, max_policy_age=10)
+    drawn.policy_is(13)
+    assert drawn.size == 4
+    drawn.policy_is(14)
+    assert drawn.sizes() == {Label.SUCCESS: 0, Label.FAILURE: 2} and drawn.size == 0
+    drawn.policy_is(2)
+    drawn.refresh()
+    assert drawn.size == 0, "an older number brings nothing back"
+
+
+def test_half_a_clip_is_none(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path, schema())
+    imagine(writer, Label.SUCCESS, 2)
+    imagine(writer, Label.FAILURE, 2)
+    number = writer.begin_episode(observation(writer.num_episodes, 0))
+    for step in range(3):  # its writer ends before the success that the label speaks of
+        half = replace(transition(number, step), source=Source.SYNTHETIC, label=Label.SUCCESS)
+        writer.add(replace(half, provenance=Provenance(world_model_version=0)))
+    writer.close()
+    assert queues(tmp_path).sizes() == {Label.SUCCESS: 2, Label.FAILURE: 2}
+
+
+def test_draws_are_counted_on_after_a_resume(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 2)
+        imagine(writer, Label.FAILURE, 2)
+    first, rng = queues(tmp_path, max_uses=20), np.random.default_rng(0)
+    for _ in range(8):
+        first.sample(4, rng)
+    state = json.loads(json.dumps(first.state()))
+    resumed = SyntheticQueues(StoreReader(tmp_path), QueueConfig(max_uses=20))
+    resumed.load_state(state)
+    assert resumed.drawn == 32 and resumed.state() == state and resumed.sizes() == first.sizes()
+    one, other = np.random.default_rng(1), np.random.default_rng(1)
+    while first.size:
+        np.testing.assert_array_equal(first.sample(4, one).proprio, resumed.sample(4, other).proprio)
+    assert resumed.size == 0
 
 
 def test_a_transition_is_used_so_often_and_not_again(tmp_path: Path) -> None:
