@@ -146,10 +146,10 @@ class TrainConfig:
         _check_seed(self.seed)
         check_device(self.device)
         _check_by_hand(self.correction.kind, self.robot.clock)
-        if self.robot.kind is RobotKind.FOREIGN and self.correction.kind is CorrectionKind.SCRIPTED:
+        if self.robot.kind is not RobotKind.SIM and self.correction.kind is CorrectionKind.SCRIPTED:
             raise ValueError(
                 "correction.kind=scripted: the scripted corrector knows the tasks of the simulated arm only; with "
-                "robot.kind=foreign use none, or keyboard or gamepad with robot.clock=wall"
+                f"robot.kind={self.robot.kind.value} use none, or keyboard or gamepad with robot.clock=wall"
             )
         if self.robot.clock is ClockKind.WALL and self.pacing.actor_waits is ActorWaits.STEP:
             raise ValueError(

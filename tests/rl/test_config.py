@@ -96,7 +96,7 @@ def test_a_wrong_override_is_named_with_its_remedy(override: str, message: str) 
     [
         ("record", "seed=-1", "seed: expected 0 to"),
         ("record", "correction.kind=keyboard", "use robot.clock=wall"),
-        ("record", "experiment=demo", "experiment: not for `groundhog record`; its groups: demos"),
+        ("record", "experiment=demo", "experiment: not for `groundhog record`; its groups: robot, demos"),
         ("show", "columns=0", "columns: expected at least 1, got 0"),
         ("show", "columns=-2", "columns: expected at least 1, got -2"),
         ("bench", "train=x=3", r"cannot be read; expected key=value, and a list as key=\[a,b\]"),
@@ -155,7 +155,15 @@ def test_a_stored_config_comes_back_and_takes_overrides(tmp_path: Path) -> None:
         read(tmp_path / "nowhere.yaml", "train")
 
 
-@pytest.mark.parametrize("group", ["experiment=demo", "arm=bc", "demos=scarce"])
+@pytest.mark.parametrize("robot", ["a1x", "piper"])
+def test_a_physical_arm_has_no_default_workspace(robot: str) -> None:
+    asked = ["correction.kind=none", "pacing.actor_waits=episode"]
+    with pytest.raises(ConfigError, match=r"robot\.cell\.workspace_lower.*no default workspace"):
+        load("train", [f"robot={robot}", *asked])
+    load("train", ["robot=a1x_simulated", *asked])
+
+
+@pytest.mark.parametrize("group", ["experiment=demo", "arm=bc", "demos=scarce", "robot=a1x_simulated"])
 def test_groups_are_chosen_once(group: str, tmp_path: Path) -> None:
     OmegaConf.save(load_dict("train", []), tmp_path / "config.yaml")
     with pytest.raises(ConfigError, match="chosen when a run starts and cannot change on resume"):
