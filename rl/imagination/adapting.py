@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -30,8 +31,9 @@ class TrustConfig:
             )
 
     def gate(self, scores: Mapping[str, float]) -> float:
-        """In [0, 1]; 0 where a score is missing: a model that was not measured is not trusted."""
-        if not {"psnr", "copy_psnr", "following"} <= scores.keys():
+        """In [0, 1]; 0 where a score is missing or not finite: a model that was not measured is not trusted."""
+        needed = [scores.get(name, math.nan) for name in ("psnr", "copy_psnr", "following")]
+        if not all(math.isfinite(score) for score in needed):
             return 0.0
         gain = (scores["psnr"] - scores["copy_psnr"]) / self.gain_db
         span = self.following_open - self.following_shut
@@ -43,6 +45,8 @@ class Adapting:
     """A few updates of the challenger at a time; at the end of a round it competes for the place of the champion.
 
     What imagines is always a published version, never the challenger. new_episodes: finished since the run began.
+    fitted: the first fit and the rounds of the episodes so far are behind it. publish: another version imagines from
+    now on. trust: how the version that imagines does on held-out clips, after each contest, whoever won it.
     """
 
     def __init__(
@@ -51,20 +55,30 @@ class Adapting:
         schedule: ScheduleConfig,
         clips: ClipSource,
         *,
-        updates: int,
+        fitted: bool,
         new_episodes: Callable[[], int],
         published: Callable[[int], WorldModel],
-        publish: Callable[[WorldModel, Mapping[str, float]], None],
+        publish: Callable[[WorldModel], None],
+        trust: Callable[[Mapping[str, float]], None],
         rng: np.random.Generator,
         chunk: int = 4,
     ) -> None:
         self._champion, self._schedule, self._clips = champion, schedule, clips
-        self._updates, self._new_episodes, self._rng, self._chunk = updates, new_episodes, rng, chunk
-        self._published, self._publish = published, publish
+        self._new_episodes, self._rng, self._chunk = new_episodes, rng, chunk
+        self._updates = self._all_due() if fitted else 0
+        self._published, self._publish, self._trust = published, publish, trust
         self._left = 0
+        self._fitted = fitted
+        self._rests = False
 
     def step(self) -> dict[str, float]:
-        """At most `chunk` updates, or a contest; {} where nothing is due."""
+        """At most `chunk` updates, or a contest; {} where nothing is due.
+
+        After the first fit every other step is left to imagination: a slow model learns slowly, and imagines.
+        """
+        if self._rests:
+            self._rests = False
+            return {}
         if self._left == 0:
             self._left = self._schedule.due(self._new_episodes(), self._updates)
             if self._left == 0:
@@ -73,12 +87,25 @@ class Adapting:
         metrics = self._champion.train(self._clips, steps, self._rng)
         self._updates += steps
         self._left -= steps
-        return metrics if self._left else metrics | self._compete()
+        self._rests = self._fitted
+        if self._left:
+            return metrics
+        # Rounds that were missed meanwhile are not made up for: the newest episodes are what counts.
+        self._updates = max(self._updates, self._all_due())
+        return metrics | self._compete()
+
+    def _all_due(self) -> int:
+        """Updates that the schedule has asked for so far, the first fit included."""
+        schedule = self._schedule
+        return schedule.fit_steps + self._new_episodes() // schedule.every_episodes * schedule.steps
 
     def _compete(self) -> dict[str, float]:
         verdict = self._champion.compete()
+        self._fitted = True
         if verdict.published:
-            self._publish(self._published(verdict.version), verdict.challenger.named())
+            self._publish(self._published(verdict.version))
+        imagines = verdict.challenger if verdict.published else verdict.champion
+        self._trust({} if imagines is None else imagines.named())
         scores = {f"world_model/held_out_{name}": value for name, value in verdict.challenger.named().items()}
         return scores | {
             "world_model/version": float(verdict.version),

@@ -52,7 +52,8 @@ class ImaginedClip:
 class Futures:
     """One imagined step of B branches. executed: (B, A). risk: (B,). truth: (B,) labels of this step.
 
-    over: (B,) whether a branch ended with this step; what follows it means nothing.
+    over: (B,) whether a branch ended with this step; what follows it means nothing. lost: (B,) whether it ended before
+    this step, which itself means nothing.
     """
 
     observations: Sequence[Observation]
@@ -60,6 +61,7 @@ class Futures:
     risk: Float32
     truth: Sequence[Label]
     over: Sequence[bool]
+    lost: Sequence[bool]
 
 
 class Session(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 from rl.imagination.clip import Futures, ImaginedClip, Imaginer, Start
 from rl.imagination.starts import StartConfig, StartPool
 from robot.types import Clip, Float32, Label, Observation
-from worldmodel.counterfactual import BranchKind, CounterfactualConfig, Motion, perturb
+from worldmodel.counterfactual import BranchKind, CounterfactualConfig, Motion, perturb_near
 
 
 class ImaginingPolicy(Protocol):
@@ -49,8 +49,8 @@ class ImaginationConfig:
 
 
 class Imagination:
-    """Imagines clips side by side. Each of them stops where it ends, where nothing real is left to perturb, or after
-    `clip_length` steps.
+    """Imagines clips side by side. Each of them stops where it ends, where nothing real is left to perturb, where it is
+    lost, or after `clip_length` steps; one that is lost at once, or finds no perturbation near the real path, is none.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Imagination:
         )
 
     def imagine(self, policy: ImaginingPolicy) -> list[ImaginedClip]:
-        """`parallel` clips. Raises EmptyShareError where there is no real state to start from."""
+        """At most `parallel` clips. Raises EmptyShareError where there is no real state to start from."""
         config = self._config
         starts = self._pool.draw(config.parallel, self._rng)
         kinds = [self._kind() for _ in starts]
@@ -79,11 +79,12 @@ class Imagination:
             None if kind is BranchKind.POLICY else self._pool.clip(start, config.clip_length)
             for start, kind in zip(starts, kinds, strict=True)
         ]
-        planned = [
-            None if source is None else self._planned(source, kind, seed)
+        session = self._imaginer.begin(starts, seeds[0])
+        plans = [
+            (None, seed) if source is None else self._planned(source, kind, seed)
             for source, kind, seed in zip(sources, kinds, seeds, strict=True)
         ]
-        session = self._imaginer.begin(starts, seeds[0])
+        planned, seeds = [actions for actions, _ in plans], [seed for _, seed in plans]
         branches = [_Branch(observation) for observation in session.observations]
         for t in range(config.clip_length):
             for branch, plan in zip(branches, planned, strict=True):
@@ -115,13 +116,17 @@ class Imagination:
             return BranchKind.REPLAY
         return BranchKind.POLICY if self._rng.random() < config.policy_share else BranchKind.LOCAL
 
-    def _planned(self, real: Clip, kind: BranchKind, seed: int) -> Float32:
-        """The real actions, as many as there were, or those actions perturbed inside the workspace."""
+    def _planned(self, real: Clip, kind: BranchKind, seed: int) -> tuple[Float32, int]:
+        """The real actions, as many as there were, or those actions perturbed inside the workspace; and the seed that
+        gives the perturbation again.
+        """
         actions = real.action[0, : int(real.valid[0].sum())]
         if kind is BranchKind.REPLAY:
-            return actions
+            return actions, seed
         pose = self._motion.commanded_poses(real.proprio[:, 0])[0]
-        return perturb(actions, seed, self._config.local, self._motion, pose)
+        rng = np.random.default_rng(seed)
+        near = perturb_near(actions, rng, self._config.local, self._motion, pose)
+        return (actions[:0], seed) if near is None else (near.actions, near.seed)
 
 
 class _Branch:
@@ -135,6 +140,7 @@ class _Branch:
         self._truth: list[Label] = []
 
     def take(self, futures: Futures, index: int) -> None:
+        self.over = self.over or bool(futures.lost[index])
         if self.over:
             return
         self.observations.append(futures.observations[index])

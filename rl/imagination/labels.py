@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -53,6 +53,12 @@ class Labeller(Protocol):
     def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         """One label per clip, UNKNOWN where it is not known; unknown is never failure."""
 
+    def state(self) -> dict[str, Any]:
+        """JSON-able: what it has learned about its labels."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state()`."""
+
 
 class TruthLabeller:
     """Takes the simulator's word: for the ceiling, and to find out what labels cost."""
@@ -66,6 +72,13 @@ class TruthLabeller:
     def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         """SUCCESS at the first step that reached it; UNKNOWN where the simulator said nothing of some step."""
         return [self._one(clip) for clip in clips]
+
+    def state(self) -> dict[str, Any]:
+        """The truth learns nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to continue from."""
 
     @staticmethod
     def _one(clip: ImaginedClip) -> LabelledClip:
@@ -105,6 +118,14 @@ class RewardModelLabeller:
                 labelled[index] = one
         self._learn([labelled[index] for index in range(len(clips))])
         return [labelled[index] for index in range(len(clips))]
+
+    def state(self) -> dict[str, Any]:
+        """What replays have told so far."""
+        return self.calibrator.state_dict()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state()`; raises CalibrationError where it is of another mode."""
+        self.calibrator.load_state_dict(state)
 
     def _label_alike(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         """Clips of one length and one world-model version."""

@@ -95,6 +95,5 @@ class _OracleSession:
             truth[index] = Label.SUCCESS if info["success"] else Label.FAILURE
             self._over[index] = bool(terminated or truncated)
             self._moments[index] = capture(self._env)
-        return Futures(
-            self.observations, executed, np.zeros(len(actions), np.float32), truth, list(self._over)
-        )
+        risk, none = np.zeros(len(actions), np.float32), [False] * len(actions)
+        return Futures(self.observations, executed, risk, truth, over=list(self._over), lost=none)

@@ -18,8 +18,8 @@ from worldmodel.interface import Rollout, WorldModel, begin
 class VideoImaginer:
     """Branches from real frames. Nobody knows their outcome: every truth is UNKNOWN.
 
-    Actions are clipped to the workspace, as the governor would, before they are imagined. An imagined path ends where
-    the model's risk exceeds `max_risk`.
+    Actions are clipped to the workspace, as the governor would, before they are imagined. An imagined path ends before
+    the model's risk exceeds `max_risk`; a risk that is no number exceeds it.
     """
 
     def __init__(
@@ -110,5 +110,6 @@ class VideoSession:
             executed=executed,
             risk=risk,
             truth=[Label.UNKNOWN] * len(actions),
-            over=(risk > self._max_risk).tolist(),
+            over=[False] * len(actions),
+            lost=(~(risk <= self._max_risk)).tolist(),
         )

@@ -30,17 +30,20 @@ from rl.runtime.video import check_video, make_video
 from rl.selection.admission import Selection, SelectionMode
 from rl.selection.queues import SyntheticQueues
 from rl.synthetic import ImaginedBy
-from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE, StepResult
+from rl.workers.ports import CALIBRATION_GATE, MILLIONTHS, SELECTION_GATE, WORLD_MODEL_GATE, StepResult
 from rl.workers.synthetic import SyntheticShare
-from rl.workers.world_model import WorldModelWorker
+from rl.workers.world_model import GENERATED_METRIC, WorldModelWorker
 from robot.env import RobotEnv
 from robot.factory import RobotKind, make_robot_env
+from robot.frames import ProprioFrame
 from worldmodel.counterfactual import Motion
 
 TRAIN_SEED = 2_000_000  # layouts of training: TRAIN_SEED + 1_000_000 * seed + episode
 CERTAINTY_STATES = 256
 STALLED_S = 30.0  # a world-model worker that has been silent for so long imagines nothing worth using
 WORKER_STATE = "world_model.json"
+GRIPPER_COMMAND = "gripper_command"  # the held command in the proprio
+SAVE_EVERY = 20  # batches of imagined clips between two writings of the worker's state
 
 
 def layout_seed(config: TrainConfig) -> Callable[[Origin, int], int]:
@@ -58,7 +61,14 @@ def layout_seed(config: TrainConfig) -> Callable[[Origin, int], int]:
 
 def check_synthetic(config: TrainConfig) -> None:
     """Raise ConfigError where this run could not imagine what it is asked to."""
-    match config.synthetic.model:
+    synthetic = config.synthetic
+    perturbs = synthetic.model is ImaginedBy.VIDEO or synthetic.imagination.policy_share < 1.0
+    if synthetic.on and perturbs and config.robot.proprio_frame is not ProprioFrame.BASE:
+        raise ConfigError(
+            "synthetic: expected robot.proprio_frame=base, since the workspace that imagined actions are kept in is "
+            f"known there only, got {config.robot.proprio_frame.value}"
+        )
+    match synthetic.model:
         case ImaginedBy.NONE:
             return
         case ImaginedBy.ORACLE:
@@ -114,14 +124,23 @@ class WorldModelProcess:
 
     def __init__(self, worker: WorldModelWorker, run: RunDir, env: RobotEnv) -> None:
         self._worker, self._run, self._env = worker, run, env
+        self._batches = 0
 
     def step(self) -> StepResult:
-        return self._worker.step()
+        result = self._worker.step()
+        if GENERATED_METRIC in result.metrics:
+            self._batches += 1
+            if self._batches % SAVE_EVERY == 0:
+                self._save()
+        return result
+
+    def _save(self) -> None:
+        self._run.write_json(WORKER_STATE, self._worker.state())
 
     def close(self) -> None:
         try:
             self._worker.close()
-            self._run.write_json(WORKER_STATE, self._worker.state())
+            self._save()
         finally:
             self._env.close()
 
@@ -141,19 +160,38 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
     synthetic = config.synthetic
     env = make_robot_env(config.robot, seed=config.seed)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed + 1)
+    writer = StoreWriter(run.synthetic, make_schema(env))
+    # A worker that starts again must not imagine the clips of its predecessor again.
+    policy.generator.manual_seed(config.seed + 1 + writer.num_rows)
+    rng = np.random.default_rng([config.seed, 6, writer.num_rows])
     pool = StartPool(StoreReader(run.demo), StoreReader(run.real), synthetic.imagination.starts)
     motion = Motion.of(env.robot.spec, env.robot.frames.action)
     parts = _parts(run, config, env, pool, motion)
     value, values = ValueModel(config.agent, policy), run.values()
-    selects = synthetic.selection.mode is not SelectionMode.NONE
-    rng = np.random.default_rng([config.seed, 6])
+    names, selects = pool.schema.proprio.names, synthetic.selection.mode is not SelectionMode.NONE
+
+    def critics(updates: int) -> bool:
+        published = values.load()
+        if published.updates == updates:
+            value.load_tensors(published.tensors)
+        return published.updates == updates
+
     worker = WorldModelWorker(
         Imagination(pool, parts.imaginer, motion, synthetic.imagination, rng),
         parts.labeller,
         Selection(synthetic.selection),
-        ClipValues(value, pool, pool.schema) if selects else None,
+        ClipValues(
+            value,
+            pool,
+            pool.schema,
+            steps=synthetic.imagination.clip_length,
+            discount=config.agent.discount,
+            half_life=synthetic.selection.half_life,
+        )
+        if selects
+        else None,
         policy,
-        StoreWriter(run.synthetic, make_schema(env)),
+        writer,
         run.weights(),
         board,
         synthetic.worker,
@@ -162,7 +200,8 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
         else config.learner.all_warm_updates,
         discount=config.agent.discount,
         refresh=pool.refresh,
-        on_policy=(lambda: value.load_tensors(values.load().tensors)) if selects else (lambda: None),
+        critics=critics if selects else (lambda updates: True),
+        gripper_command=names.index(GRIPPER_COMMAND) if GRIPPER_COMMAND in names else None,
         adapt=parts.adapt,
     )
     saved = run.read_json(WORKER_STATE)
@@ -172,8 +211,11 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
 
 
 def _parts(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, motion: Motion) -> Parts:
+    board = run.board()
+    board.set(SELECTION_GATE, 0)  # nothing that an earlier worker said opens a gate for this one
+    board.set(CALIBRATION_GATE, 0)
     if config.synthetic.model is ImaginedBy.VIDEO:
         video = make_video(run, config, env, pool, motion)
         return Parts(video.imaginer, video.labeller, video.adapting.step)
-    run.board().set(WORLD_MODEL_GATE, MILLIONTHS)  # the simulator is the truth
+    board.set(WORLD_MODEL_GATE, MILLIONTHS)  # the simulator is the truth
     return Parts(OracleImaginer(env, pool.readers, layout_seed(config)), TruthLabeller(), dict)

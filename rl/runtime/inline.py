@@ -25,8 +25,9 @@ def run_inline(run: RunDir, on_tick: Callable[[], None]) -> int:
         board.set(ALIVE, 1)
 
     def imagine() -> None:
-        while world_model is not None and not world_model.finished and not world_model.step().waiting:
-            pass
+        while world_model is not None and not (world_model.finished or interrupted.seen):
+            if world_model.step().waiting:
+                return
 
     try:
         while not (actor.finished and learner.finished):

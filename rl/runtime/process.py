@@ -13,6 +13,8 @@ from rl.runtime.run_dir import RunDir
 from rl.workers.ports import STOP
 
 IDLE_SLEEP_S = 0.001  # while a worker waits for another: short against a control step, long against a spin
+BACKGROUND_SLEEP_S = 0.02  # of a worker that nobody waits for: it looks into files to see whether it is due
+BACKGROUND_NICE = 10  # where cores are scarce, the robot's control step and the learner come first
 
 
 def worker_main(name: str, run_path: str, parent: int) -> None:
@@ -40,19 +42,21 @@ def _run(name: str, run: RunDir, parent: int) -> None:
     from rl.runtime.session import Session
 
     torch.set_num_threads(run.config.runtime.torch_threads)
-    board = run.board()
+    board, idle = run.board(), IDLE_SLEEP_S
     match name:
         case "actor":
             session = Session(name, make_actor(run), run)
         case "learner":
             session = Session(name, make_learner(run), run)
         case "world_model":
+            os.nice(BACKGROUND_NICE)
+            idle = BACKGROUND_SLEEP_S
             session = Session(name, make_world_model(run), run)
         case _:
             raise ValueError(f"unknown worker {name!r}; known: actor, learner, world_model")
     try:
         while not session.finished and not board.get(STOP) and os.getppid() == parent:
             if session.step().waiting:
-                time.sleep(IDLE_SLEEP_S)
+                time.sleep(idle)
     finally:
         session.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -63,6 +64,18 @@ def check_video(config: TrainConfig) -> None:
             "synthetic.video.reward_model: a file is needed, since nobody else knows what imagined frames show; "
             "make one with `groundhog train-reward-model`"
         )
+    longest = config.synthetic.imagination.clip_length
+    if max(video.horizon, longest) > video.model.max_horizon:
+        raise ConfigError(
+            f"synthetic.video.model.max_horizon={video.model.max_horizon}: expected at least video.horizon="
+            f"{video.horizon} and imagination.clip_length={longest}; raise it, or imagine in shorter clips"
+        )
+    demos = np.arange(config.demos.episodes)
+    if not video.holdout.contains(demos).any():
+        raise ConfigError(
+            f"synthetic.video.holdout: holds out none of {len(demos)} demonstrations, so no version could be judged; "
+            f"set synthetic.video.holdout.every to {max(2, len(demos))} or less, or record more (demos.episodes)"
+        )
 
 
 def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, motion: Motion) -> Video:
@@ -74,8 +87,9 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
     versions = Versions(run.path / "world_model" / "versions")
     load = partial(load_world_model, device=device, spec=spec)
     start = _start(settings.world_model, versions)
-    fresh = make_world_model(settings.model, spec, device=device, seed=config.seed)
-    challenger = fresh if start is None else load(start)
+    board.set(WORLD_MODEL_GATE, 0)  # what an earlier session measured says nothing of this model
+    fresh = partial(make_world_model, settings.model, spec, device=device, seed=config.seed)
+    challenger = fresh() if start is None else load(start)
     imaginer = VideoImaginer(
         challenger if start is None else load(start),
         _proprio(pool, config),
@@ -85,31 +99,45 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
         max_risk=settings.max_risk,
     )
 
-    def publish(model: WorldModel, scores: Mapping[str, float]) -> None:
+    def publish(model: WorldModel) -> None:
         imaginer.model, imaginer.proprio = model, _proprio(pool, config)
+
+    def trust(scores: Mapping[str, float]) -> None:
         board.set(WORLD_MODEL_GATE, round(MILLIONTHS * settings.trust.gate(scores)))
 
     if start is not None:
-        publish(imaginer.model, checkpoint.read(start).scores)
+        trust(checkpoint.read(start).scores)
     rng = np.random.default_rng([config.seed, 7])
     adapting = Adapting(
         Champion(challenger, versions, _Judge(data, config), load, settings.champion),
         settings.schedule,
         data.sampler(Split.TRAIN),
-        updates=settings.schedule.fit_steps if start is not None else 0,
+        fitted=start is not None,
         new_episodes=lambda: pool.readers[Origin.ONLINE].num_episodes,
         published=lambda version: load(versions.path(version)),
         publish=publish,
+        trust=trust,
         rng=rng,
     )
     return Video(imaginer, _labeller(config, data, device), adapting)
 
 
 def _start(path: str | None, versions: Versions) -> Path | None:
-    """The version that a run begins with: its own newest one, else the one that it was given."""
+    """The version that a run begins with: its own newest one, else the one that it was given; None for a new model.
+
+    The given one becomes the run's first: its successors compete with it and are numbered behind it.
+    """
     if versions.all():
         return versions.newest_path()
-    return None if path is None else published_path(Path(path))
+    if path is None:
+        return None
+    given = published_path(Path(path))
+    own = versions.path(max(1, checkpoint.read(given).version))
+    beside = own.with_suffix(".part")
+    own.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(given, beside)
+    beside.rename(own)
+    return own
 
 
 def _labeller(config: TrainConfig, data: ClipData, device: torch.device) -> RewardModelLabeller:
@@ -129,20 +157,21 @@ def _labeller(config: TrainConfig, data: ClipData, device: torch.device) -> Rewa
 
 def _proprio(pool: StartPool, config: TrainConfig) -> ProprioModel:
     """Fitted on the newest real transitions of both stores."""
-    columns = [_transitions(reader) for reader in pool.readers.values()]
+    newest = config.synthetic.video.proprio.newest
+    columns = [_transitions(reader, newest) for reader in pool.readers.values()]
     before, action, after = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     return ProprioModel(before, action, after, config.synthetic.video.proprio, command_index=GRIPPER_COMMAND)
 
 
-def _transitions(reader: StoreReader) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rows = reader.valid_starts[: reader.num_settled]
+def _transitions(reader: StoreReader, newest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows = reader.valid_starts[: reader.num_settled][-newest:]
     records = reader.records(rows)
     after = reader.records(rows + 1)["observation"]["proprio"]
     return records["observation"]["proprio"], records["transition"]["action"], after
 
 
 class _Judge:
-    """Scores a world model on held-out clips, drawn once there are any, so that all contestants see the same."""
+    """Scores a world model on held-out clips; all contestants of one contest see the same."""
 
     def __init__(self, data: ClipData, config: TrainConfig) -> None:
         self._data, self._config = data, config

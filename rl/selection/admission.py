@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any
 
+from rl.selection.running import RunningMean
 from robot.types import Label
 
 
@@ -83,43 +84,6 @@ class SelectionConfig:
             raise ValueError(f"selection: expected {'; '.join(failed)}, got {self}")
 
 
-class _Mean:
-    """Exponentially weighted mean with its standard error."""
-
-    def __init__(self, half_life: float) -> None:
-        self._decay = 0.5 ** (1.0 / half_life)
-        self.weight = self.weight2 = self._sum = self._sum2 = 0.0
-        self.count = 0
-
-    def add(self, value: float) -> None:
-        decay = self._decay
-        self.weight = decay * self.weight + 1.0
-        self.weight2 = decay * decay * self.weight2 + 1.0
-        self._sum = decay * self._sum + value
-        self._sum2 = decay * self._sum2 + value * value
-        self.count += 1
-
-    @property
-    def mean(self) -> float:
-        return self._sum / self.weight if self.count else 0.0
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean; infinite below two values."""
-        if self.count < 2:
-            return math.inf
-        variance = max(0.0, self._sum2 / self.weight - self.mean**2)
-        effective = self.weight**2 / self.weight2
-        return math.sqrt(variance / max(1.0, effective - 1.0))
-
-    def state(self) -> list[float]:
-        return [self.weight, self.weight2, self._sum, self._sum2, self.count]
-
-    def load_state(self, state: list[float]) -> None:
-        self.weight, self.weight2, self._sum, self._sum2 = (float(value) for value in state[:4])
-        self.count = int(state[4])
-
-
 class Selection:
     """Admits clips one by one and keeps the composition that leaves the mean of Q where real data has it.
 
@@ -133,9 +97,9 @@ class Selection:
 
     def __init__(self, config: SelectionConfig) -> None:
         self._config = config
-        self._success, self._failure = _Mean(config.half_life), _Mean(config.half_life)
-        self._real = _Mean(config.half_life)
-        self._risk = _Mean(config.half_life)
+        self._success, self._failure = RunningMean(config.half_life), RunningMean(config.half_life)
+        self._real = RunningMean(config.half_life)
+        self._risk = RunningMean(config.half_life)
         self._real_share = config.share_low
         self._td_rms = 0.0
         self.refused: dict[Admission, int] = {}
@@ -154,15 +118,20 @@ class Selection:
         if verdict is not Admission.ADMITTED:
             self.refused[verdict] = self.refused.get(verdict, 0) + 1
             return verdict
-        paired = self._config.mode is SelectionMode.MIXTURE_PAIRED
         side = self._success if clip.label is Label.SUCCESS else self._failure
+        if self._config.mode is SelectionMode.NONE:
+            side.count += 1
+            return verdict
+        paired = self._config.mode is SelectionMode.MIXTURE_PAIRED
         side.add(clip.q - clip.source_q if paired else clip.q)
         self._real.add(clip.source_q)
         self._risk.add(clip.risk)
         return verdict
 
     def _judge(self, clip: Candidate) -> Admission:
-        values = (clip.q, clip.source_q, clip.first_q, clip.label_return, clip.risk)
+        values = [clip.label_return, clip.risk]
+        if self._config.mode is not SelectionMode.NONE:  # which asks no critic
+            values += [clip.q, clip.source_q, clip.first_q]
         if clip.label is Label.UNKNOWN:
             return Admission.UNLABELLED
         if not all(math.isfinite(value) for value in values):
@@ -220,10 +189,15 @@ class Selection:
 
     def metrics(self) -> dict[str, float]:
         counts = {f"selection/refused/{reason.name.lower()}": float(n) for reason, n in self.refused.items()}
+        if self._config.mode is not SelectionMode.NONE:
+            counts |= {
+                "selection/success_share": self.success_share,
+                "selection/residual": self.residual,
+                "selection/delta": self.delta,
+                "selection/real_success_share": self._real_share,
+                "selection/td_rms": self._td_rms,
+            }
         return counts | {
-            "selection/success_share": self.success_share,
-            "selection/residual": self.residual,
-            "selection/delta": self.delta,
             "selection/gate": self.gate,
             "selection/successes": float(self._success.count),
             "selection/failures": float(self._failure.count),
@@ -244,5 +218,5 @@ class Selection:
         self._real_share, self._td_rms = float(state["real_share"]), float(state["td_rms"])
         self.refused = {Admission[name]: int(count) for name, count in state["refused"].items()}
 
-    def _means(self) -> dict[str, _Mean]:
+    def _means(self) -> dict[str, RunningMean]:
         return {"success": self._success, "failure": self._failure, "real": self._real, "risk": self._risk}

@@ -5,6 +5,7 @@ Flow of `step()`: real clips -> adapt -> imagine -> label and calibrate -> selec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ import numpy as np
 from rl.imagination.clip import ImaginedClip
 from rl.imagination.imagine import source_kind
 from rl.imagination.labels import LabelledClip, Labeller
+from rl.imagination.valuing import ClipValue
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.writer import StoreWriter
 from rl.selection.admission import Admission, Candidate, Selection
@@ -31,8 +33,10 @@ from rl.workers.ports import (
     StepResult,
     WeightsPort,
 )
-from robot.types import Label, Provenance, Source, Transition
+from robot.types import Label, Observation, Provenance, Source, Transition
 from worldmodel.counterfactual import BranchKind
+
+GENERATED_METRIC = "world_model/generated"  # every batch of clips reports it
 
 
 @dataclass(frozen=True)
@@ -59,14 +63,24 @@ class Imagining(Protocol):
 class Valuing(Protocol):
     """Knows what the critic thinks of clips."""
 
-    def q(self, clips: Sequence[LabelledClip]) -> Sequence[tuple[float, float, float]]:
-        """Per clip: mean q along it, mean q of its real source, q of its first step."""
+    @property
+    def success_share(self) -> float:
+        """Of the real clips that imagined ones branched from, how many reached success."""
+
+    @property
+    def td_rms(self) -> float:
+        """Root mean square TD error on those real clips."""
+
+    def of(self, clips: Sequence[LabelledClip]) -> Sequence[ClipValue]:
+        """The values of each clip."""
 
 
 class WorldModelWorker:
     """One batch of imagined clips, or a few updates of the world model, per `step()`; nobody ever waits for it.
 
-    adapt: a few updates where they are due, and their metrics; {} where none are.
+    critics: take over the critics that were published after so many updates; False where others are there by now.
+    gripper_command: index of the held gripper command in the proprio, None without a gripper. adapt: a few updates
+    where they are due, and their metrics; {} where none are.
     """
 
     def __init__(
@@ -84,7 +98,8 @@ class WorldModelWorker:
         first_update: int,
         discount: float,
         refresh: Callable[[], None],
-        on_policy: Callable[[], None],
+        critics: Callable[[int], bool],
+        gripper_command: int | None,
         adapt: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._imagination, self._labeller, self._selection, self._valuing = (
@@ -96,9 +111,10 @@ class WorldModelWorker:
         self._policy, self._writer, self._weights, self._counters = policy, writer, weights, counters
         self._config, self._first_update, self._discount = config, first_update, discount
         self._adapt = adapt
-        self._refresh, self._on_policy = refresh, on_policy
+        self._refresh, self._critics, self._gripper_command = refresh, critics, gripper_command
         self._version = -1
-        self._generated = counters.get(GENERATED)
+        # The store outlives a lost board: what it holds was generated.
+        self._generated = max(counters.get(GENERATED), writer.num_transitions)
 
     def step(self) -> StepResult:
         """Imagine once, or say what is waited for."""
@@ -108,11 +124,11 @@ class WorldModelWorker:
         adapted = self._adapt()
         if adapted:
             return StepResult(metrics=adapted)
-        if not self._take_newest_policy():
-            return StepResult(waiting="learner: first policy")
         due = self._config.per_update * max(0, self._counters.get(UPDATES) - self._first_update)
         if self._generated >= due:
             return StepResult(waiting=f"learner: update {self._counters.get(UPDATES)}")
+        if not self._take_newest_policy():
+            return StepResult(waiting="learner: first policy")
         clips = self._imagination.imagine(self._policy)
         labelled = self._labeller.label(clips)
         admitted = self._select([one for one in labelled if one.clip.kind is not BranchKind.REPLAY])
@@ -124,30 +140,37 @@ class WorldModelWorker:
         self._writer.close()
 
     def state(self) -> dict[str, Any]:
-        return {"selection": self._selection.state()}
+        """JSON-able: what it has learned of its clips and labels; the clips themselves are in the store."""
+        return {"selection": self._selection.state(), "labeller": self._labeller.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state()`."""
         self._selection.load_state(state["selection"])
+        self._labeller.load_state(state["labeller"])
 
     def _take_newest_policy(self) -> bool:
+        """False before the first one. Policy and critics share an encoder: they are taken as a pair or not at all."""
         newest = self._weights.latest_version()
         if newest != self._version and newest >= 0:
             weights = self._weights.load(newest)
-            self._policy.load_tensors(weights.tensors)
-            self._version = weights.version
-            self._on_policy()
+            if self._critics(weights.updates):
+                self._policy.load_tensors(weights.tensors)
+                self._version = weights.version
         return self._version >= 0
 
     def _select(self, labelled: Sequence[LabelledClip]) -> list[tuple[LabelledClip, Candidate]]:
         """The clips that enter the queues, with what the decision rested on."""
-        values = [(0.0, 0.0, 0.0)] * len(labelled) if self._valuing is None else self._valuing.q(labelled)
+        values: Sequence[ClipValue] = [ClipValue(math.nan, math.nan, math.nan)] * len(labelled)
+        if self._valuing is not None and labelled:
+            values = self._valuing.of(labelled)
+            self._selection.observe_real(self._valuing.success_share, self._valuing.td_rms)
         admitted = []
-        for clip, (q, source_q, first_q) in zip(labelled, values, strict=True):
+        for clip, value in zip(labelled, values, strict=True):
             candidate = Candidate(
                 label=clip.label,
-                q=q,
-                source_q=source_q,
-                first_q=first_q,
+                q=value.q,
+                source_q=value.source_q,
+                first_q=value.first_q,
                 label_return=clip.discounted_return(self._discount),
                 risk=float(clip.clip.risk[: clip.length].max()),
                 agreed=clip.agreed,
@@ -167,15 +190,17 @@ class WorldModelWorker:
     def _transition(self, labelled: LabelledClip, candidate: Candidate, t: int) -> Transition:
         clip, last = labelled.clip, t == labelled.length - 1
         success = last and labelled.label is Label.SUCCESS
+        before, after = clip.observations[t], clip.observations[t + 1]
         return Transition(
-            observation=clip.observations[t],
+            observation=before,
             action=clip.action[t],
             requested_action=clip.action[t],
             reward=float(success),
-            next_observation=clip.observations[t + 1],
+            next_observation=after,
             terminated=success,
             truncated=last and not success,
             source=Source.SYNTHETIC,
+            gripper_changed=self._gripper_changed(before, after),
             policy_version=self._version,
             label=labelled.label,
             provenance=Provenance(
@@ -196,25 +221,35 @@ class WorldModelWorker:
             ),
         )
 
+    def _gripper_changed(self, before: Observation, after: Observation) -> bool:
+        """Whether the held command differs: imagined changes cost what real ones do."""
+        index = self._gripper_command
+        return index is not None and bool(abs(after.proprio[index] - before.proprio[index]) > 0.5)
+
     def _report(self, clips: Sequence[ImaginedClip], labelled: Sequence[LabelledClip]) -> dict[str, float]:
         """Publish the counts and the gate of the selection; returns what is logged."""
-        self._generated += sum(len(clip) for clip in clips)
+        # A batch of which nothing is left counts too, or this worker would try again without end.
+        self._generated += sum(len(clip) for clip in clips) or 1
         self._counters.set(GENERATED, self._generated)
         self._counters.set(ADMITTED, self._writer.num_transitions)
         self._counters.set(CALIBRATION_GATE, round(MILLIONTHS * self._labeller.gate))
-        self._counters.set(SELECTION_GATE, round(MILLIONTHS * self._selection.gate))
         self._counters.set(SUCCESS_SHARE, round(MILLIONTHS * self._selection.success_share))
-        shares = {
-            f"world_model/labelled_{label.name.lower()}": float(np.mean([c.label is label for c in labelled]))
-            for label in Label
-        }
+        self._counters.set(
+            SELECTION_GATE, round(MILLIONTHS * self._selection.gate)
+        )  # the share is there by then
+        shares: dict[str, float] = {}
+        if clips:
+            shares = {
+                f"world_model/labelled_{label.name.lower()}": sum(c.label is label for c in labelled)
+                / len(clips)
+                for label in Label
+            } | {"world_model/risk": float(np.mean([clip.risk.mean() for clip in clips]))}
         return (
             shares
             | self._selection.metrics()
             | dict(self._labeller.metrics())
             | {
-                "world_model/generated": float(self._generated),
+                GENERATED_METRIC: float(self._generated),
                 "world_model/admitted": float(self._writer.num_transitions),
-                "world_model/risk": float(np.mean([clip.risk.mean() for clip in clips])),
             }
         )

@@ -132,8 +132,17 @@ def test_a_path_ends_where_the_model_no_longer_trusts_itself(cell: Cell) -> None
     clips = cell.imagination(Doubtful(cell.model.spec), max_risk=0.85, clip_length=6, parallel=3).imagine(
         Still()
     )
-    assert all(len(clip) < 6 or clip.risk.max() <= 0.85 for clip in clips)
-    assert any(len(clip) < 6 for clip in clips)
+    assert all(clip.risk.max() <= 0.85 for clip in clips), "what it does not trust itself is not in the clip"
+    assert all(len(clip) < 6 for clip in clips)
+
+
+def test_a_risk_that_is_no_number_is_not_trusted(cell: Cell) -> None:
+    class Broken(CopyLastFrame):
+        def rollout(self, context: Context, actions: Float32, seed: int = 0) -> Imagined:
+            imagined = super().rollout(context, actions, seed)
+            return replace(imagined, risk=np.full_like(imagined.risk, np.nan))
+
+    assert cell.imagination(Broken(cell.model.spec), clip_length=3, parallel=2).imagine(Still()) == []
 
 
 def test_replays_know_their_outcome_and_other_clips_do_not(cell: Cell) -> None:
@@ -188,43 +197,86 @@ def test_trust_needs_gain_and_following_and_a_measurement() -> None:
     assert trust.gate(scores | {"psnr": 22.0}) == pytest.approx(0.5)
     assert trust.gate(scores | {"following": 0.5}) == 0.0, "a model that ignores its actions"
     assert trust.gate({"psnr": 24.0, "copy_psnr": 20.0}) == 0.0, "not measured is not trusted"
+    for name in scores:
+        for value in (np.nan, np.inf, -np.inf):
+            assert trust.gate(scores | {name: value}) == 0.0, f"{name} {value} is no measurement"
     with pytest.raises(ValueError, match="gain_db"):
         TrustConfig(gain_db=0.0)
+
+
+class Round:
+    """An Adapting beside a counter of episodes; `scores` are what the next contest finds."""
+
+    def __init__(self, cell: Cell, directory: Path, fitted: bool = False, episodes: int = 0) -> None:
+        self.trained: list[int] = []
+        self.published: list[int] = []
+        self.trusted: list[dict[str, float]] = []
+        self.episodes, self.scores = episodes, [Scores(25.0, 0.9, {"copy_psnr": 20.0})]
+        trained = self.trained
+
+        class Counting(CopyLastFrame):
+            def adapt(self, clips: object, steps: int, rng: object) -> dict[str, float]:
+                trained.append(steps)
+                return {"world_model/loss_1": 0.0}
+
+        champion = Champion(
+            Counting(cell.model.spec),
+            Versions(directory),
+            lambda _: self.scores.pop(0) if len(self.scores) > 1 else self.scores[0],
+            lambda _: Counting(cell.model.spec),
+        )
+        self.adapting = Adapting(
+            champion,
+            ScheduleConfig(fit_steps=10, every_episodes=5, steps=4),
+            clips=None,  # type: ignore[arg-type]
+            fitted=fitted,
+            new_episodes=lambda: self.episodes,
+            published=lambda version: cell.model,
+            publish=lambda model: self.published.append(1),
+            trust=lambda scores: self.trusted.append(dict(scores)),
+            rng=np.random.default_rng(0),
+            chunk=4,
+        )
+
+    def step(self) -> dict[str, float]:
+        return self.adapting.step()
 
 
 def test_adapting_goes_a_few_updates_at_a_time_and_publishes_at_the_end_of_a_round(
     cell: Cell, tmp_path: Path
 ) -> None:
-    trained: list[int] = []
+    one = Round(cell, tmp_path / "versions")
+    steps = [one.step() for _ in range(3)]
+    assert one.trained == [4, 4, 2] and len(one.published) == 1 and steps[-1]["world_model/published"] == 1.0
+    assert one.step() == {} == one.step(), "nothing is due"
+    one.episodes = 5
+    assert one.step()["world_model/version"] == 2.0 and one.step() == {}
 
-    class Counting(CopyLastFrame):
-        def adapt(self, clips: object, steps: int, rng: object) -> dict[str, float]:
-            trained.append(steps)
-            return {"world_model/loss_1": 0.0}
 
-    versions, published, episodes = Versions(tmp_path / "versions"), [], [0]
-    champion = Champion(
-        Counting(cell.model.spec),
-        versions,
-        lambda _: Scores(25.0, 0.9, {"copy_psnr": 20.0}),
-        lambda _: cell.model,
-    )
-    adapting = Adapting(
-        champion,
-        ScheduleConfig(fit_steps=10, every_episodes=5, steps=4),
-        clips=None,  # type: ignore[arg-type]
-        updates=0,
-        new_episodes=lambda: episodes[0],
-        published=lambda version: cell.model,
-        publish=lambda model, scores: published.append(dict(scores)),
-        rng=np.random.default_rng(0),
-        chunk=4,
-    )
-    steps = [adapting.step() for _ in range(3)]
-    assert trained == [4, 4, 2] and len(published) == 1 and steps[-1]["world_model/published"] == 1.0
-    assert adapting.step() == {}, "nothing is due"
-    episodes[0] = 5
-    assert adapting.step()["world_model/version"] == 2.0 and adapting.step() == {}
+def test_missed_rounds_are_not_made_up_for_and_leave_time_to_imagine(cell: Cell, tmp_path: Path) -> None:
+    late = Round(cell, tmp_path / "late", fitted=True, episodes=40)
+    assert [late.step() for _ in range(4)] == [{}] * 4, "a resumed run has those rounds behind it"
+    late.episodes = 70
+    done = [bool(late.step()) for _ in range(6)]
+    assert done == [True, False, False, False, False, False], "one round for all that was missed"
+    slow = Round(cell, tmp_path / "slow", fitted=True)
+    done = []
+    for _ in range(6):
+        slow.episodes += 5
+        done.append(bool(slow.step()))
+    assert done == [True, False] * 3, "there is a round due all the time, and every other step is free"
+
+
+def test_a_champion_that_stays_is_trusted_by_how_it_does_now(cell: Cell, tmp_path: Path) -> None:
+    one = Round(cell, tmp_path / "versions")
+    while not one.published:
+        one.step()
+    one.episodes = 5
+    one.scores = [Scores(10.0, 0.9, {"copy_psnr": 20.0}), Scores(20.5, 0.6, {"copy_psnr": 20.0})]
+    while len(one.trusted) < 2:
+        one.step()
+    assert len(one.published) == 1, "the challenger was refused"
+    assert one.trusted[-1]["psnr"] == 20.5 and one.trusted[-1]["following"] == 0.6
 
 
 def test_the_action_has_all_its_entries(cell: Cell) -> None:
