@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from rl.agent.acting import ActingPolicy
 from rl.build import make_schema
 from rl.config import load
 from rl.runtime.run_dir import RunDir
-from rl.simulated_cell import PlayedEpisode, SimulatedCell, play
+from rl.simulated_cell import Lead, PlayedEpisode, SimulatedCell, play
 from rl.world_model_config import AuditWorldModelConfig
 from rl.world_model_inputs import check_fits, published
 from rl.world_model_report import audit_table, merge_rows
@@ -43,7 +44,8 @@ def _audit(overrides: list[str]) -> int:
     version = published(Path(config.model), config.device)
     spec = version.model.spec
     robot, policy = _policy(config)
-    env = make_robot_env(robot, seed=config.seed)
+    unseen = [view for view in spec.views if view not in robot.views]
+    env = make_robot_env(replace(robot, views=[*robot.views, *unseen]), seed=config.seed)
     try:
         check_fits(spec, make_schema(env))
         episodes = [_played(env, config, index) for index in range(config.episodes)]
@@ -72,14 +74,20 @@ def _audit(overrides: list[str]) -> int:
     return 0
 
 
-def _policy(config: AuditWorldModelConfig) -> tuple[RobotConfig, ActingPolicy | None]:
-    """The robot to audit on and, with a run, its newest policy."""
+def _policy(config: AuditWorldModelConfig) -> tuple[RobotConfig, Lead | None]:
+    """The robot to audit on and, with a run, its newest policy, which sees the cameras that it was trained on."""
     if config.run is None:
         return config.robot, None
     run = RunDir.open(Path(config.run))
     policy = ActingPolicy(run.config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
     policy.load_tensors(run.weights().load().tensors)
-    return run.config.robot, policy
+    views = list(run.spec.views)
+
+    def lead(observation: Observation) -> Float32:
+        seen = replace(observation, images={view: observation.images[view] for view in views})
+        return policy.act(seen, deterministic=True)
+
+    return run.config.robot, lead
 
 
 def _played(env: RobotEnv, config: AuditWorldModelConfig, index: int) -> PlayedEpisode:
@@ -105,13 +113,9 @@ def _starts(episodes: Sequence[PlayedEpisode], config: AuditWorldModelConfig) ->
     return starts
 
 
-def _led(cell: SimulatedCell, clip: Clip, policy: ActingPolicy, steps: int) -> Float32:
+def _led(cell: SimulatedCell, clip: Clip, policy: Lead, steps: int) -> Float32:
     """(B, T, A): what the policy does from the start of each clip on, seeing what really comes of it."""
-
-    def lead(observation: Observation) -> Float32:
-        return policy.act(observation, deterministic=True)
-
-    return np.stack([cell.lead(index, lead, steps).action for index in range(len(clip))])
+    return np.stack([cell.lead(index, policy, steps).action for index in range(len(clip))])
 
 
 if __name__ == "__main__":

@@ -114,6 +114,21 @@ def test_the_command_writes_a_row_for_each_kind(
     assert "0 of 6 steps" in capsys.readouterr().out
 
 
+def test_a_policy_sees_the_cameras_of_its_run_and_the_model_those_of_its_own(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(observation: Observation) -> Float32:
+        assert {"wrist", "side"} <= set(observation.images)
+        return np.array([0.5, 0, 0, 0, 0, 0, 0], np.float32)
+
+    robot = RobotConfig(task="press", image_px=32, views=["wrist"])
+    monkeypatch.setattr("rl.audit_world_model._policy", lambda config: (robot, forward))
+    assert main([f"model={model}", f"out={tmp_path}", *ARGUMENTS]) == 0
+    rows = json.loads((tmp_path / "audit.json").read_text())["rows"]
+    assert [row["kind"] for row in rows] == ["replay", "local", "policy"]
+    assert rows[2]["deviation_mm"] > rows[1]["deviation_mm"]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
