@@ -156,20 +156,25 @@ def _executed_rows(
         anchors, anchors.scores(model, hold, imagined=True), raw, ScorerKey(task.name, "1"), labels
     )
     found = []
-    for source, score, limits, extra in (
-        ("real", test.scores(model, hold, imagined=False), model.thresholds, {}),
-        ("generated", raw, model.thresholds, {}),
-        ("generated", corrected, thresholds, {"gate": gate, "anchors": len(anchors.episode)}),
+    for source, score, limits in (
+        ("real", test.scores(model, hold, imagined=False), model.thresholds),
+        ("generated", raw, model.thresholds),
+        ("generated", corrected, thresholds),
     ):
-        row = label_rates(score, test.reached, test.episode, limits) | extra
+        row = label_rates(score, test.reached, test.episode, limits)
+        known = {name: round(value, 5) if math.isfinite(value) else None for name, value in row.items()}
+        after = limits is thresholds
         found.append(
-            {
-                **shared,
-                "data": "executed counterfactuals",
-                "source": source,
-                "calibrated": limits is not model.thresholds,
-                **{k: (round(v, 5) if math.isfinite(v) else None) for k, v in row.items()},
-            }
+            {**shared, "data": "executed counterfactuals", "source": source, "calibrated": after, **known}
+            | (
+                {
+                    "anchors": len(anchors.episode),
+                    "gate": round(gate.value, 5),
+                    "gate_closed_by": [closure.value for closure in gate.closures],
+                }
+                if after
+                else {}
+            )
         )
     return found
 

@@ -16,6 +16,7 @@ from benchmarks.reward_model_data import FIRST_SEED
 from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
 from reward_model.calibration.evidence import weigh
+from reward_model.calibration.gates import GateReading
 from reward_model.interface import RewardModel
 from reward_model.labels import LabelConfig, Thresholds, by_episode, choose_thresholds, held_probability
 from reward_model.statistics import clopper_pearson, clopper_pearson_upper
@@ -172,7 +173,7 @@ def label_rates(
 
 def calibrated(
     anchors: Branches, anchor_score: Array, score: Array, key: ScorerKey, config: LabelConfig
-) -> tuple[Array, Thresholds, float]:
+) -> tuple[Array, Thresholds, GateReading]:
     """`score` calibrated on executed anchors, thresholds chosen on those anchors' own calibrated scores, the gate."""
     calibrator = Calibrator(CalibrationConfig())
     numbers = {name: number for number, name in enumerate(dict.fromkeys(anchors.episode))}
@@ -187,4 +188,4 @@ def calibrated(
     thresholds = choose_thresholds(
         *by_episode(calibrator.calibrate(key, anchor_score), anchors.reached, anchors.episode), config
     )
-    return calibrator.calibrate(key, score), thresholds, calibrator.gate(key).value
+    return calibrator.calibrate(key, score), thresholds, calibrator.gate(key)

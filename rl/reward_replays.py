@@ -32,7 +32,7 @@ class ReplayConfig:
     world_model: str | None = None
     horizon: int = 12
     per_episode: int = 2
-    min_psnr: float = 20.0
+    min_psnr: float = 12.0
 
     def __post_init__(self) -> None:
         if self.horizon < 1 or self.per_episode < 1 or self.min_psnr < 0.0:
