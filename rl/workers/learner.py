@@ -180,7 +180,7 @@ class LearnerWorker:
 
     def _after_update(self, warm: int) -> None:
         first = warm if self._synthetic is None else self._config.bc_updates
-        if self._updates >= first and (self._updates - first) % self._config.publish_every == 0:
+        if self._updates >= first and (self._updates - warm) % self._config.publish_every == 0:
             self._publish()
         if self._updates % self._config.checkpoint_every == 0:
             self._checkpoint()
@@ -194,7 +194,7 @@ class LearnerWorker:
 
     def _checkpoint(self) -> None:
         """A checkpoint names a published version with exactly its policy, so both can be compared after a resume."""
-        if self._updates >= self._config.all_warm_updates and self._published_at != self._updates:
+        if self._published_at >= 0 and self._published_at != self._updates:
             self._publish()
         self._save_checkpoint(self._updates, self.state())
         self._saved_at = self._updates
