@@ -20,6 +20,8 @@ from robot.safety import GovernedCommand, GovernorMemory, GovernorState, SafetyG
 from robot.tasks import GripperMode, TaskSpec, concatenate
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
 
+FEEDBACK_TIMEOUT = 0.5  # s to wait for recent feedback before an episode begins
+
 
 @dataclass(frozen=True)
 class TimingConfig:
@@ -139,6 +141,7 @@ class Robot:
 
     def allow_motion(self) -> None:
         """A person has looked at the cell: acknowledge a fault and let the next episode begin."""
+        self._await_feedback()
         with self._lock:
             self._governor.acknowledge(self._arm.state(), self.clock.now())
             self._allowed, self._unreported = True, None
@@ -146,6 +149,7 @@ class Robot:
     def begin_episode(self) -> None:
         """Let commands start from where the arm is; raises RobotFault if that is unsafe or not allowed."""
         self._require_allowed()
+        self._await_feedback()
         with self._lock:
             state = self._arm.state()
             self._governor.unlock(state, self.clock.now(), gripper_opening=self.spec.initial_gripper)
@@ -275,6 +279,12 @@ class Robot:
             raise RobotFault(
                 "locked", "nobody has allowed motion yet; look at the cell, then call allow_motion()"
             )
+
+    def _await_feedback(self) -> None:
+        """Give a network that hiccups, or a busy machine, a moment; the arm stands, so nothing is lost."""
+        give_up = self.clock.now() + FEEDBACK_TIMEOUT
+        while (now := self.clock.now()) < give_up and not self._governor.is_recent(self._arm.state(), now):
+            self.clock.sleep_until(now + self.timing.frame_poll)
 
     def _fresh_frames(self) -> dict[str, Frame]:
         give_up: float | None = None

@@ -145,6 +145,10 @@ class SafetyGovernor:
         """The held gripper command: +1 open, -1 closed."""
         return 1.0 if self._gripper_opening >= 0.5 else -1.0
 
+    def is_recent(self, state: ArmState, now: float) -> bool:
+        """The state is younger than `hold_age`: good enough to start from, if it is sound."""
+        return now - state.timestamp <= self._config.feedback.hold_age
+
     def unlock(self, state: ArmState, now: float, *, gripper_opening: float | None = None) -> None:
         """Allow commands from where the arm is: the target becomes the measured joints.
 

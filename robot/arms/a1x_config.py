@@ -24,7 +24,7 @@ class A1XConfig:
     max_joint_velocities: list[float] = field(default_factory=lambda: list(VENDOR_MAX_VELOCITIES))  # rad/s
     stream_hz: float = 100.0
     connect_timeout: float = 5.0  # s
-    gripper_max_age: float = 0.5  # s; older gripper feedback reads as unknown
+    gripper_max_age: float = 1.0  # s; older gripper feedback reads as unknown
 
     def __post_init__(self) -> None:
         if not 0 <= self.domain_id <= 232:

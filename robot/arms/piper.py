@@ -49,7 +49,7 @@ class PiperConfig:
     gripper_stroke: float = 0.07  # m at full opening
     gripper_effort: float = 1.0  # Nm
     connect_timeout: float = 5.0  # s
-    part_max_age: float = 0.5  # s; older speeds, efforts or gripper feedback read as unknown
+    part_max_age: float = 1.0  # s; older speeds, efforts or gripper feedback read as unknown
 
     def __post_init__(self) -> None:
         if not 20.0 <= self.stream_hz <= 400.0:

@@ -1,0 +1,49 @@
+"""The operator's consent at a terminal, here a pseudo terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from robot.interfaces import RobotFault
+from robot.operator import TerminalOperator
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, Path]]:
+    """Where the person types, and the terminal that the program opens."""
+    keyboard, screen = os.openpty()
+    yield keyboard, Path(os.ttyname(screen))
+    os.close(keyboard)
+    os.close(screen)
+
+
+def test_enter_agrees(terminal: tuple[int, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    keyboard, path = terminal
+    os.write(keyboard, b"\n")
+    TerminalOperator(timeout=5.0, terminal=path).confirm("Let the arm move?")
+    assert "Let the arm move?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (b"n\n", "answered 'n' to: Let"),
+        (b"", "no answer within 0 s to: Let"),
+        (b"\x04", "answered 'end of input'"),
+    ],
+)
+def test_anything_else_refuses(terminal: tuple[int, Path], typed: bytes, message: str) -> None:
+    keyboard, path = terminal
+    os.write(keyboard, typed)
+    with pytest.raises(RobotFault, match="not_confirmed") as caught:
+        TerminalOperator(timeout=0.3, terminal=path).confirm("Let the arm move?")
+    assert message in caught.value.detail
+
+
+def test_without_a_terminal_nothing_is_allowed(tmp_path: Path) -> None:
+    with pytest.raises(RobotFault, match="not_confirmed: cannot ask the operator"):
+        TerminalOperator(terminal=tmp_path / "tty").confirm("Let the arm move?")

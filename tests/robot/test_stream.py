@@ -1,0 +1,102 @@
+"""The drivers' stream: where it sends the joints at each instant, and what becomes of it when its work fails."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import numpy as np
+import pytest
+
+from robot.arms.ramp import JointRamp
+from robot.arms.stream import JointStream
+from robot.clock import VirtualClock, WallClock
+from robot.interfaces import DeviceError
+from robot.periodic import PeriodicThread
+
+ZERO, ONE = np.zeros(6), np.ones(6)
+
+
+def at(ramp: JointRamp) -> float:
+    command = ramp.command()
+    assert command is not None and np.ptp(command) == 0.0
+    return float(command[0])
+
+
+def test_a_ramp_begins_at_the_measured_joints_and_then_at_its_own_command() -> None:
+    clock = VirtualClock()
+    ramp = JointRamp(clock)
+    assert ramp.command() is None
+    ramp.move(ONE, 1.0, measured=ZERO)
+    clock.advance(0.25)
+    assert at(ramp) == pytest.approx(0.25)
+    ramp.move(ZERO, 0.5, measured=9.0 * ONE)
+    assert at(ramp) == pytest.approx(0.25)
+    clock.advance(0.25)
+    assert at(ramp) == pytest.approx(0.125)
+    clock.advance(5.0)
+    assert at(ramp) == 0.0
+    ramp.move(ONE, 0.0, measured=ZERO)
+    assert at(ramp) == 1.0
+
+
+def test_a_second_stop_does_not_let_a_sagging_arm_sink() -> None:
+    clock = VirtualClock()
+    ramp = JointRamp(clock)
+    ramp.stop(None)
+    assert ramp.command() is None  # nothing to stay at
+    ramp.move(ONE, 1.0, measured=ZERO)
+    clock.advance(0.5)
+    ramp.stop(0.4 * ONE)
+    ramp.stop(0.3 * ONE)
+    clock.advance(1.0)
+    assert at(ramp) == pytest.approx(0.4)
+    ramp.move(ONE, 1.0, measured=0.3 * ONE)
+    clock.advance(0.5)
+    ramp.stop(None)  # feedback is old: stay at the present command
+    clock.advance(1.0)
+    assert at(ramp) == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("measured", [None, np.full(6, np.nan), np.zeros(4)])
+def test_a_hold_without_sound_feedback_stays_at_the_command(measured: np.ndarray | None) -> None:
+    clock, sent = VirtualClock(), []
+    stream = JointStream("stream", lambda: None, sent.append, clock, hz=100.0)
+    stream.hold(measured)
+    assert sent == []
+    stream.move(ONE, 1.0, ZERO)
+    clock.advance(0.5)
+    stream.hold(measured)
+    np.testing.assert_allclose(sent[-1], 0.5)
+
+
+def test_work_that_fails_is_told_to_whoever_relies_on_it() -> None:
+    failed = Event()
+
+    def work() -> None:
+        failed.set()
+        raise OSError("the cable is gone")
+
+    thread = PeriodicThread("a stream", work, WallClock(), 0.01)
+    thread.check()
+    thread.start()
+    assert failed.wait(10.0)
+    thread.stop()
+    with pytest.raises(DeviceError, match="a stream: stopped by OSError: the cable is gone"):
+        thread.check()
+
+
+def test_no_work_after_stop() -> None:
+    count = 0
+
+    def work() -> None:
+        nonlocal count
+        count += 1
+
+    thread = PeriodicThread("a stream", work, WallClock(), 0.001)
+    thread.start()
+    thread.start()
+    WallClock().sleep_until(WallClock().now() + 0.05)
+    thread.stop()
+    done = count
+    WallClock().sleep_until(WallClock().now() + 0.02)
+    assert 1 <= done == count
