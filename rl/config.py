@@ -222,7 +222,9 @@ class ShowConfig:
 
     path: str = "???"
     episode: int = -1
-    out: str | None = None  # directory for the contact sheet and the film; default <store>/show, <dataset>_show
+    out: str | None = (
+        None  # directory for the contact sheet and the film; default <store>/show, <dataset>_show
+    )
     columns: int = 12
     check: bool = False
 
