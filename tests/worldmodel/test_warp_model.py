@@ -161,3 +161,14 @@ def test_sizes_that_cannot_be_are_refused() -> None:
         NetworkConfig(channels=[20])
     with pytest.raises(ValueError, match="single_share"):
         FlowWarpConfig(single_share=2.0)
+
+
+def test_a_paint_penalty_makes_it_move_things_and_not_paint_them() -> None:
+    risks = []
+    for penalty in (0.0, 30.0):
+        config = dataclasses.replace(TINY, paint_penalty=penalty)
+        model = FlowWarpModel(spec(), config, CPU)
+        model.adapt(WORLD, 15, np.random.default_rng(0))
+        context, actions, _ = held_out(spec())
+        risks.append(float(model.rollout(context, actions).risk.mean()))
+    assert risks[1] < 0.5 * risks[0]
