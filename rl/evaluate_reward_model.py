@@ -15,8 +15,8 @@ from reward_model.interface import RewardModel, RewardModelError
 from reward_model.labels import Thresholds
 from reward_model.reliability import draw_reliability
 from rl import command
-from rl.config import check_device, load
-from rl.reward_config import EvaluateRewardModelConfig
+from rl.config import ConfigError, check_device, load
+from rl.reward_config import EvaluateRewardModelConfig, JudgeKind
 from rl.reward_data import KnownEpisode, read_episodes
 from rl.reward_models import choose, load_classifier, make_judge
 from rl.reward_replays import replays
@@ -32,6 +32,8 @@ def _evaluate(overrides: list[str]) -> int:
     config = load("evaluate-reward-model", overrides)
     assert isinstance(config, EvaluateRewardModelConfig)
     check_device(config.device)
+    if config.model is None and config.judge.kind is JudgeKind.NONE:
+        raise ConfigError("nothing to evaluate: expected model=<file>, or a judge with judge.kind=http|local")
     console, device = Console(), torch.device(config.device)
     episodes = read_episodes(config.data)
     model: RewardModel

@@ -86,7 +86,7 @@ class EvaluateRewardModelConfig:
     def __post_init__(self) -> None:
         if self.hold_out_every < 2:
             raise ValueError(f"hold_out_every: expected >= 2, got {self.hold_out_every}")
-        if (self.judge.kind is JudgeKind.NONE) is (self.model is None):
+        if self.judge.kind is not JudgeKind.NONE and self.model is not None:
             raise ValueError(
                 "expected either model=<file> or a judge (judge.kind=http|local), one of the two"
             )
