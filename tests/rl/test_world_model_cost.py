@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,20 @@ def test_settings_reach_the_model_through_the_command_line() -> None:
     assert model.cosmos.actions.gripper_from_tool == [0, 0, 0, 1]
 
 
+@pytest.fixture
+def other_sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Frames large enough for a video model; the drawn ones are kept between tests, and must not be mixed up."""
+    for view, size in (("front", (16, 16)), ("wrist", (12, 20))):
+        monkeypatch.setitem(replay_data.VIEWS, view, size)
+    replay_data.image.cache_clear()
+    yield
+    replay_data.image.cache_clear()
+
+
+@pytest.mark.usefixtures("other_sizes")
 def test_the_command_adapts_the_released_files_and_publishes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for view, size in (("front", (16, 16)), ("wrist", (12, 20))):
-        monkeypatch.setitem(replay_data.VIEWS, view, size)
     files = cosmos_cases.release(tmp_path)
     monkeypatch.setattr(release, "download", lambda: files)
     monkeypatch.setattr("rl.finetune_world_model.foretell", lambda *_: ())
