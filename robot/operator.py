@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 from pathlib import Path
@@ -25,7 +26,10 @@ class TerminalOperator:
     def confirm(self, request: str) -> None:
         """Ask, and return when Enter comes; raises RobotFault `not_confirmed`."""
         try:
-            with self._terminal.open() as terminal:
+            # A daemon without a terminal must not take this one as its own, and be hung up with it.
+            with open(
+                self._terminal, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)
+            ) as terminal:
                 print(f"\n{BELL}{request} [Enter = yes, n = no] ", end="", file=sys.stderr, flush=True)
                 answer = self._answer(terminal)
         except OSError as error:
