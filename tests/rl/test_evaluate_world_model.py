@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image as PilImage
 
+from rl.config import CONFIG_DIR, load
 from rl.evaluate_world_model import main
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
+from rl.world_model_config import (
+    AuditWorldModelConfig,
+    EvaluateWorldModelConfig,
+    FinetuneWorldModelConfig,
+)
 from rl.world_model_data import make_spec
 from robot.types import Observation, ProprioSpec, Transition
 from worldmodel import lpips
@@ -147,3 +153,15 @@ def test_a_model_of_another_rate_is_refused(
     slow = record(tmp_path / "slow", hz=4.0)
     assert run((slow, place[1]), tmp_path / "out", "all_episodes=true") == 2
     assert "says nothing about another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("preset", sorted(p.stem for p in (CONFIG_DIR / "world_model").glob("*.yaml")))
+def test_every_training_preset_composes(preset: str) -> None:
+    config = load("finetune-world-model", [f"world_model={preset}", "data=somewhere"])
+    assert isinstance(config, FinetuneWorldModelConfig)
+    assert set(config.views) <= set(config.mapping.views)
+
+
+def test_the_commands_that_judge_compose() -> None:
+    assert isinstance(load("evaluate-world-model", ["model=a", "data=b"]), EvaluateWorldModelConfig)
+    assert isinstance(load("audit-world-model", ["model=a"]), AuditWorldModelConfig)
