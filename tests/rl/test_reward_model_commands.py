@@ -213,7 +213,7 @@ def test_wrong_words_are_one_readable_line(
 
 def test_an_evaluation_needs_a_model_or_a_judge(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate_reward_model.main(["data.paths=[x]"]) == 2
-    assert "either model=<file> or a judge" in capsys.readouterr().err
+    assert "expected model=<file>, or a judge with judge.kind=" in capsys.readouterr().err
 
 
 def replayed(folder: Path, config: ReplayConfig) -> list[np.ndarray]:
