@@ -32,13 +32,13 @@ from reward_model.trainer import RewardTrainer, RewardTrainerConfig
 from rl.agent.adam import load_optimiser
 from rl.provenance import RESULTS, header, write
 from rl.replay.sampler import Holdout
-from rl.reward_data import KnownEpisode, RewardDataConfig, read_episodes
-from rl.reward_models import choose, make_classifier
-from rl.reward_replays import ReplayConfig, replays
-from rl.reward_report import rows as report_rows
-from rl.world_model_config import FinetuneWorldModelConfig
-from rl.world_model_data import ClipData
-from rl.world_model_training import MARK, Finetuning
+from rl.reward_models.data import KnownEpisode, RewardDataConfig, read_episodes
+from rl.reward_models.loading import choose, make_classifier
+from rl.reward_models.replays import ReplayConfig, replays
+from rl.reward_models.report import rows as report_rows
+from rl.world_models.config import FinetuneWorldModelConfig
+from rl.world_models.data import ClipData
+from rl.world_models.training import MARK, Finetuning
 from robot.factory import RobotConfig
 from worldmodel.interface import WorldModel
 

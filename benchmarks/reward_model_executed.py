@@ -23,7 +23,7 @@ from reward_model.statistics import clopper_pearson, clopper_pearson_upper
 from rl.imagination.clip import Origin, Start
 from rl.imagination.oracle import OracleError, OracleImaginer
 from rl.replay.sampler import gather_clips
-from rl.reward_data import KnownEpisode
+from rl.reward_models.data import KnownEpisode
 from robot.factory import RobotConfig, make_robot_env
 from robot.geometry import DeltaFrame
 from robot.types import Array, Float32, Label

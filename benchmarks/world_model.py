@@ -23,10 +23,10 @@ from rl.agent.adam import load_optimiser
 from rl.provenance import RESULTS, header
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
-from rl.world_model_config import FinetuneWorldModelConfig
-from rl.world_model_data import ClipData
-from rl.world_model_report import merge_rows
-from rl.world_model_training import MARK, Finetuning
+from rl.world_models.config import FinetuneWorldModelConfig
+from rl.world_models.data import ClipData
+from rl.world_models.report import merge_rows
+from rl.world_models.training import MARK, Finetuning
 from robot.factory import RobotConfig
 from worldmodel.evaluate import Report, evaluate
 from worldmodel.factory import ModelKind, WorldModelConfig

@@ -17,9 +17,9 @@ from rl.build import make_schema
 from rl.config import load
 from rl.runtime.run_dir import RunDir
 from rl.simulated_cell import Lead, PlayedEpisode, SimulatedCell, play
-from rl.world_model_config import AuditWorldModelConfig
-from rl.world_model_inputs import check_fits, published
-from rl.world_model_report import audit_table, merge_rows
+from rl.world_models.config import AuditWorldModelConfig
+from rl.world_models.inputs import check_fits, published
+from rl.world_models.report import audit_table, merge_rows
 from robot.env import RobotEnv
 from robot.factory import RobotConfig, make_expert, make_robot_env
 from robot.sim.expert import ExpertNoise

@@ -27,12 +27,12 @@ from rl.agent.sac import SACConfig
 from rl.agent.spec import GripperControl
 from rl.overrides import explain, in_grammar
 from rl.replay.lerobot.config import ExportConfig, ImportConfig
-from rl.reward_config import EvaluateRewardModelConfig, TrainRewardModelConfig
+from rl.reward_models.config import EvaluateRewardModelConfig, TrainRewardModelConfig
 from rl.synthetic import SyntheticConfig
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import ActorWaits, PacingConfig
-from rl.world_model_config import AuditWorldModelConfig, EvaluateWorldModelConfig, FinetuneWorldModelConfig
+from rl.world_models.config import AuditWorldModelConfig, EvaluateWorldModelConfig, FinetuneWorldModelConfig
 from robot.factory import ClockKind, ObsKind, RobotConfig, RobotKind
 
 CONFIG_DIR = Path(configs.__file__).parent

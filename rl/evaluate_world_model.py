@@ -13,10 +13,10 @@ from rich.console import Console
 from rl import command, provenance
 from rl.config import load
 from rl.replay.sampler import Split
-from rl.world_model_config import EvaluateWorldModelConfig
-from rl.world_model_data import ClipData
-from rl.world_model_inputs import check_fits, find_lpips, opened, published
-from rl.world_model_report import Row, merge_rows, resolution_note, save_pictures, score_table
+from rl.world_models.config import EvaluateWorldModelConfig
+from rl.world_models.data import ClipData
+from rl.world_models.inputs import check_fits, find_lpips, opened, published
+from rl.world_models.report import Row, merge_rows, resolution_note, save_pictures, score_table
 from robot.types import Clip
 from worldmodel.evaluate import evaluate
 from worldmodel.following import action_following

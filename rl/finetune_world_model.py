@@ -15,10 +15,10 @@ from rl.metrics import MetricsLog
 from rl.replay.lerobot.importer import import_dataset
 from rl.replay.lerobot.layout import is_dataset
 from rl.runtime.interrupt import InterruptFlag
-from rl.world_model_config import FinetuneWorldModelConfig
-from rl.world_model_cost import foretell
-from rl.world_model_data import ClipData, real_stores
-from rl.world_model_training import Finetuning
+from rl.world_models.config import FinetuneWorldModelConfig
+from rl.world_models.cost import foretell
+from rl.world_models.data import ClipData, real_stores
+from rl.world_models.training import Finetuning
 from worldmodel.adapt import Verdict
 
 

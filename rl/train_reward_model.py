@@ -15,10 +15,10 @@ from reward_model.interface import RewardModelError
 from reward_model.trainer import RewardTrainer
 from rl import command
 from rl.config import check_device, load
-from rl.reward_config import TrainRewardModelConfig
-from rl.reward_data import read_episodes
-from rl.reward_models import choose, load_classifier, make_classifier
-from rl.reward_replays import replays
+from rl.reward_models.config import TrainRewardModelConfig
+from rl.reward_models.data import read_episodes
+from rl.reward_models.loading import choose, load_classifier, make_classifier
+from rl.reward_models.replays import replays
 from worldmodel.factory import load_world_model
 
 

@@ -23,11 +23,11 @@ from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
-from rl.reward_models import load_classifier
+from rl.reward_models.loading import load_classifier
 from rl.runtime.run_dir import RunDir
 from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE
-from rl.world_model_data import ClipData, make_spec
-from rl.world_model_inputs import published_path
+from rl.world_models.data import ClipData, make_spec
+from rl.world_models.inputs import published_path
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotKind
 from robot.tasks import PROPRIO_NAMES

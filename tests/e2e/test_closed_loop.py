@@ -19,7 +19,7 @@ from rl.replay.rows import provenance_of
 from rl.runtime.run_dir import RunDir
 from rl.selection.pacing import EntropyPacingConfig
 from rl.workers.synthetic import SyntheticShare, SyntheticShareConfig
-from rl.world_model_data import make_spec
+from rl.world_models.data import make_spec
 from robot.types import Label, Source
 from tests.e2e.harness import SMALL
 from worldmodel.baselines import CopyLastFrame

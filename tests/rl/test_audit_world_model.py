@@ -12,7 +12,7 @@ import pytest
 from rl.audit_world_model import main
 from rl.build import make_schema
 from rl.simulated_cell import PlayedEpisode, SimulatedCell, play
-from rl.world_model_data import make_spec
+from rl.world_models.data import make_spec
 from robot.env import RobotEnv
 from robot.factory import RobotConfig, make_expert, make_robot_env
 from robot.types import Float32, Observation

@@ -15,12 +15,12 @@ from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
-from rl.world_model_config import (
+from rl.world_models.config import (
     AuditWorldModelConfig,
     EvaluateWorldModelConfig,
     FinetuneWorldModelConfig,
 )
-from rl.world_model_data import make_spec
+from rl.world_models.data import make_spec
 from robot.types import Observation, ProprioSpec, Transition
 from worldmodel import lpips
 from worldmodel.adapt import Scores, Versions

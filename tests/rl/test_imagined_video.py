@@ -23,7 +23,7 @@ from rl.imagination.starts import StartConfig, StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
-from rl.world_model_data import make_spec
+from rl.world_models.data import make_spec
 from robot.env import RobotEnv
 from robot.factory import RobotConfig, make_robot_env
 from robot.types import ACTION_DIM, Float32, Label, Observation

@@ -15,9 +15,9 @@ from rl.replay.errors import StoreError
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
-from rl.reward_data import RewardDataConfig, outcome_of, read_episodes
-from rl.reward_models import load_classifier
-from rl.reward_replays import ReplayConfig, replays
+from rl.reward_models.data import RewardDataConfig, outcome_of, read_episodes
+from rl.reward_models.loading import load_classifier
+from rl.reward_models.replays import ReplayConfig, replays
 from robot.types import Label, Observation, ProprioSpec, Transition
 from tests.reward_model.frames import VIEWS, clip
 from worldmodel.baselines import CopyLastFrame

@@ -14,8 +14,8 @@ from rl.config import load
 from rl.finetune_world_model import main
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.writer import StoreWriter
-from rl.world_model_config import FinetuneWorldModelConfig
-from rl.world_model_cost import foretell
+from rl.world_models.config import FinetuneWorldModelConfig
+from rl.world_models.cost import foretell
 from tests.worldmodel import cosmos_cases
 from worldmodel.checkpoint import read
 from worldmodel.cosmos import release
@@ -44,7 +44,7 @@ def test_without_a_gpu_memory_and_time_are_said_and_the_run_is_refused() -> None
 def test_a_gpu_that_is_too_small_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (8 * 2**30, 8 * 2**30))
-    monkeypatch.setattr("rl.world_model_cost.measured_rate", lambda _: 50e12)
+    monkeypatch.setattr("rl.world_models.cost.measured_rate", lambda _: 50e12)
     wanted = FinetuneWorldModelConfig(data="x", model=config().model, device="cuda")
     with pytest.raises(WorldModelError, match=r"8 GiB are free, about \d+ GiB are needed"):
         list(foretell(wanted, views=2))

@@ -17,7 +17,7 @@ from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import ClipSampler, Holdout, PartConfig, Split
 from rl.replay.writer import StoreWriter
-from rl.world_model_data import ClipData, make_spec, real_stores
+from rl.world_models.data import ClipData, make_spec, real_stores
 from robot.types import Observation
 from worldmodel.checkpoint import read
 from worldmodel.interface import WorldModelError

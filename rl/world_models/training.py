@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from rl.replay.sampler import Split
-from rl.world_model_config import FinetuneWorldModelConfig
-from rl.world_model_data import ClipData, make_spec
+from rl.world_models.config import FinetuneWorldModelConfig
+from rl.world_models.data import ClipData, make_spec
 from worldmodel.adapt import Champion, Scores, Verdict, Versions
 from worldmodel.evaluate import evaluate
 from worldmodel.factory import ModelKind, WorldModelConfig, load_world_model, make_world_model

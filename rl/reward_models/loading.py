@@ -19,7 +19,7 @@ from reward_model.judge_local import LocalBackend
 from reward_model.labels import LabelConfig, Thresholds, stricter
 from rl.agent.backbones import FrozenTrunk, lpips_alexnet_trunk, torchvision_trunk
 from rl.replay.schema import StoreSchema
-from rl.reward_config import JudgeKind, JudgeSource
+from rl.reward_models.config import JudgeKind, JudgeSource
 
 
 def make_trunk(config: ClassifierConfig) -> FrozenTrunk:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reward_model.dataset import KnownClip, Origin
 from rl.replay.sampler import gather_clips
-from rl.reward_data import KnownEpisode
+from rl.reward_models.data import KnownEpisode
 from robot.types import Array, Label
 from worldmodel.clips import split
 from worldmodel.interface import WorldModel

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from rl.world_model_config import FinetuneWorldModelConfig
+from rl.world_models.config import FinetuneWorldModelConfig
 from worldmodel.cosmos.cost import GIB, Cost, cost, measured_rate
 from worldmodel.cosmos.transformer import CHUNK, need_extra
 from worldmodel.factory import ModelKind

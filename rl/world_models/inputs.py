@@ -15,7 +15,7 @@ from rl.replay.lerobot.layout import is_dataset
 from rl.replay.lerobot.mapping import MappingConfig
 from rl.replay.sampler import Holdout
 from rl.replay.schema import StoreSchema
-from rl.world_model_data import ClipData, make_spec, real_stores
+from rl.world_models.data import ClipData, make_spec, real_stores
 from worldmodel import checkpoint
 from worldmodel.adapt import Versions
 from worldmodel.factory import load_world_model

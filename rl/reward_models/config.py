@@ -10,8 +10,8 @@ from reward_model.judge import JudgeConfig
 from reward_model.judge_http import EndpointConfig
 from reward_model.labels import LabelConfig
 from reward_model.trainer import RewardTrainerConfig
-from rl.reward_data import RewardDataConfig
-from rl.reward_replays import ReplayConfig
+from rl.reward_models.data import RewardDataConfig
+from rl.reward_models.replays import ReplayConfig
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Commands of the reward model: what is configured, read from stores, replayed and reported."""

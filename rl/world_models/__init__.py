@@ -1,0 +1,1 @@
+"""Commands of the world model: what is configured, read, trained, costed and reported."""
