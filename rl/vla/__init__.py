@@ -1,0 +1,1 @@
+"""Post-training of a language-conditioned policy: group-relative, in the world model, anchored on the robot."""
