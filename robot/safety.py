@@ -6,7 +6,6 @@ An action becomes a target pose, is clipped to what is allowed, becomes joints, 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -119,8 +118,6 @@ class SafetyGovernor:
         self._paused = False  # held by the caller, who may stay silent
         self._gripper_opening = 0.0
         self._gripper_toggled_at = -math.inf
-        self.counts: Counter[ClipReason] = Counter()  # clips since the last unlock
-        self.transitions: deque[GovernorTransition] = deque(maxlen=1000)
 
     @property
     def state(self) -> GovernorState:
@@ -174,7 +171,6 @@ class SafetyGovernor:
         self._commanded_at = now - self._config.control_period
         self._paused = False
         self._monitor.reset()
-        self.counts.clear()
         self._enter(GovernorState.READY, Reason.UNLOCK)
 
     def lock(self) -> None:
@@ -328,7 +324,10 @@ class SafetyGovernor:
         )
 
     def recall(self, memory: GovernorMemory) -> None:
-        """Go back to `memory`, with a simulated world that goes back to the same moment; a real arm never does."""
+        """Go back to `memory`, with a simulated world that goes back to the same moment; a real arm never does.
+
+        Nobody is told: this is no transition.
+        """
         self._state, self._fault = memory.state, memory.fault
         self._target, self._waypoint = memory.target, memory.waypoint
         self._now, self._commanded_at, self._paused = memory.now, memory.commanded_at, memory.paused
@@ -375,7 +374,6 @@ class SafetyGovernor:
         return command, True
 
     def _result(self, executed: Array, clipped: set[ClipReason], gripper_changed: bool) -> GovernedCommand:
-        self.counts.update(clipped)
         return GovernedCommand(
             joint_positions=self.target.joint_positions.copy(),
             gripper_opening=self._gripper_opening,
@@ -399,6 +397,5 @@ class SafetyGovernor:
             return
         transition = GovernorTransition(self._state, state, reason, value, self._now)
         self._state = state
-        self.transitions.append(transition)
         if self._on_transition is not None:
             self._on_transition(transition)

@@ -7,6 +7,7 @@ import pytest
 
 from robot.clock import WallClock
 from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env
+from robot.interfaces import RobotFault
 from robot.safety import GovernorState
 from robot.sim.branch import capture, restore
 from robot.types import ACTION_DIM
@@ -88,6 +89,20 @@ def test_the_governor_goes_back_and_still_stops_a_bad_action() -> None:
         assert env.robot._governor.state is GovernorState.READY
         with pytest.raises(ValueError, match="finite"):
             env.step(np.full(ACTION_DIM, np.nan, np.float32))
+    finally:
+        env.close()
+
+
+def test_a_fault_in_one_future_is_unknown_in_another() -> None:
+    env = make_robot_env(RobotConfig(task="press", obs=ObsKind.STATE), seed=0)
+    try:
+        env.reset(seed=2)
+        moment = capture(env)
+        with pytest.raises(RobotFault, match="bad_action"):
+            env.robot.act(np.full(ACTION_DIM, 2.0, np.float32))
+        restore(env, moment)
+        assert env.robot._governor.fault is None
+        run(env, actions(2, 0))
     finally:
         env.close()
 

@@ -260,7 +260,7 @@ def test_stays_stopped_after_a_fault_until_acknowledged_then_needs_unlock() -> N
     assert rig.step(action(x=1.0)).executed_action[0] == pytest.approx(1.0)
 
 
-def test_transitions_are_recorded_and_passed_on() -> None:
+def test_every_change_of_state_is_told_with_its_reason() -> None:
     rig = Rig()
     rig.step(action())
     rig.fault(action(), timestamp=rig.time - 0.9)
@@ -272,7 +272,6 @@ def test_transitions_are_recorded_and_passed_on() -> None:
         ("ready", "faulted", "stale_feedback"),
         ("faulted", "locked", "acknowledge"),
     ]
-    assert list(rig.governor.transitions) == rig.seen
     assert rig.seen[1].value == pytest.approx(1.0) and rig.seen[1].time == pytest.approx(0.2)
 
 
@@ -298,14 +297,11 @@ def test_tool_frame_moves_along_the_tool() -> None:
 
 def test_box_stops_the_target_at_the_wall_and_lets_it_slide() -> None:
     rig = Rig(workspace_upper=np.array([0.36, 0.012, 0.25]))
-    for _ in range(4):
-        command = rig.step(action(x=0.2, y=1.0))
-    assert ClipReason.BOX in command.clipped
+    commands = [rig.step(action(x=0.2, y=1.0)) for _ in range(4)]
+    assert [ClipReason.BOX in command.clipped for command in commands] == [False, False, True, True]
+    command = commands[-1]
     assert command.target_pose.position[1] == pytest.approx(0.012, abs=1e-12)
     np.testing.assert_allclose(command.executed_action[:2], [0.2, 0.0], atol=1e-6)
-    assert rig.governor.counts[ClipReason.BOX] == 2
-    rig.governor.unlock(measured(rig.joints, rig.time), rig.time)
-    assert not rig.governor.counts
 
 
 def test_orientation_window_stops_the_rotation_only() -> None:
