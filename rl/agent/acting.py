@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,35 +82,45 @@ class ActingPolicy(nn.Module):
         self._groups = spec.view_groups()
         self._indices = list(spec.policy_indices)
 
-    @torch.inference_mode()
     def act(self, observation: Observation, *, deterministic: bool) -> Float32:
         """The action (7,) float32 in [-1, 1] for one observation; entries the agent does not control are 0.
 
         deterministic: the mode of the policy instead of a sample. Raises ValueError on an observation of
         another shape, FloatingPointError where the result is not finite.
         """
-        self.spec.check_observation(observation)
+        action: Float32 = self.act_batch([observation], deterministic=deterministic)[0]
+        return action
+
+    @torch.inference_mode()
+    def act_batch(self, observations: Sequence[Observation], *, deterministic: bool) -> Float32:
+        """The actions (B, 7) for B >= 1 observations, as `act` gives them, in one pass. Raises as `act` does."""
+        for observation in observations:
+            self.spec.check_observation(observation)
         stacks = [
-            torch.from_numpy(np.stack([observation.images[view] for view in group])).to(self.device)
+            torch.from_numpy(np.stack([seen.images[view] for view in group for seen in observations])).to(
+                self.device
+            )
             for group in self._groups
         ]
-        proprio = torch.tensor(observation.proprio, dtype=torch.float32, device=self.device)[None]
+        readings = np.stack([observation.proprio for observation in observations])
+        proprio = torch.tensor(readings, dtype=torch.float32, device=self.device)
         features = self.encoder(stacks, proprio)
         distribution = self.policy(features)
         chosen = distribution.mode
         if not deterministic:
             noise = torch.randn(chosen.shape, generator=self.generator, device=self.device)
             chosen, _ = distribution.sample(noise)
-        action = np.zeros(ACTION_DIM, np.float32)
-        action[self._indices] = chosen[0].cpu().numpy()
+        actions = np.zeros((len(observations), ACTION_DIM), np.float32)
+        actions[:, self._indices] = chosen.cpu().numpy()
         if self.gripper is not None:
-            action[GRIPPER_INDEX] = gripper.COMMANDS[int(self.commands(features))]
-        if not np.isfinite(action).all():
+            actions[:, GRIPPER_INDEX] = np.asarray(gripper.COMMANDS)[self.commands(features).cpu().numpy()]
+        broken = np.flatnonzero(~np.isfinite(actions).all(axis=1))
+        if len(broken):
             raise FloatingPointError(
-                f"policy: expected a finite action, got {action} for proprio {observation.proprio}; "
-                "check the sensors, then the weights"
+                f"policy: expected a finite action, got {actions[broken[0]]} for proprio "
+                f"{observations[broken[0]].proprio}; check the sensors, then the weights"
             )
-        return action
+        return actions
 
     @property
     def critic_dim(self) -> int:

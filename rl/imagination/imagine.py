@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,14 +10,14 @@ import numpy as np
 
 from rl.imagination.clip import Futures, ImaginedClip, Imaginer, Start
 from rl.imagination.starts import StartConfig, StartPool
-from robot.types import Clip, Float32, Label, Observation
+from robot.types import ACTION_DIM, Clip, Float32, Label, Observation
 from worldmodel.counterfactual import BranchKind, CounterfactualConfig, Motion, perturb_near
 
 
 class ImaginingPolicy(Protocol):
     """Acts in imagination as on the robot."""
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32: ...
+    def act_batch(self, observations: Sequence[Observation], *, deterministic: bool) -> Float32: ...
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,7 @@ class Imagination:
                 branch.over = branch.over or (plan is not None and t >= len(plan))
             if all(branch.over for branch in branches):
                 break
-            actions = np.stack(
-                [
-                    _idle(branch) if branch.over else _choose(branch, plan, t, policy)
-                    for branch, plan in zip(branches, planned, strict=True)
-                ]
-            )
-            futures = session.step(actions)
+            futures = session.step(_actions(branches, planned, t, policy))
             for index, branch in enumerate(branches):
                 branch.take(futures, index)
         for branch, kind, source in zip(branches, kinds, sources, strict=True):
@@ -168,13 +163,20 @@ class _Branch:
         )
 
 
-def _choose(branch: _Branch, plan: Float32 | None, t: int, policy: ImaginingPolicy) -> Float32:
-    return policy.act(branch.observations[-1], deterministic=False) if plan is None else plan[t]
-
-
-def _idle(branch: _Branch) -> Float32:
-    """What a branch that is over is given; its future is not looked at."""
-    return np.zeros_like(branch.actions[-1]) if branch.actions else np.zeros(7, np.float32)
+def _actions(
+    branches: Sequence[_Branch], plans: Sequence[Float32 | None], t: int, policy: ImaginingPolicy
+) -> Float32:
+    """What each branch does next, (B, A); zeros for one that is over, whose future is not looked at."""
+    actions = np.zeros((len(branches), ACTION_DIM), np.float32)
+    free = []
+    for index, (branch, plan) in enumerate(zip(branches, plans, strict=True)):
+        if not branch.over and plan is None:
+            free.append(index)
+        elif not branch.over and plan is not None:
+            actions[index] = plan[t]
+    if free:
+        actions[free] = policy.act_batch([branches[i].observations[-1] for i in free], deterministic=False)
+    return actions
 
 
 def source_kind(kind: BranchKind) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +15,24 @@ from rl.replay.sampler import gather_clips
 from robot.types import Clip
 
 
+class OnlineStarts(Enum):
+    """From which online episodes."""
+
+    ALL = "all"
+    FAILED = "failed"  # those that did not end in success
+
+
 @dataclass(frozen=True)
 class StartConfig:
     """Which real states.
 
     demo_share: of the starts, the others are online states; demonstrations alone until there are any.
-    newest_episodes: online starts come from so many of the newest finished episodes; None from all.
+    online: which online episodes count. newest_episodes: online starts come from so many of the newest finished ones;
+    None from all.
     """
 
     demo_share: float = 0.5
+    online: OnlineStarts = OnlineStarts.ALL
     newest_episodes: int | None = 20
 
     def __post_init__(self) -> None:
@@ -71,8 +81,13 @@ class StartPool:
         reader = self.readers[origin]
         settled = reader.valid_starts[: reader.num_settled]
         newest = self._config.newest_episodes
-        if origin is Origin.DEMO or newest is None or not len(settled):
+        if origin is Origin.DEMO or not len(settled):
             return settled
-        kept = [info for info in reader.episodes() if not info.discarded][-newest:]
-        recent: NDArray[np.int64] = settled[np.searchsorted(settled, kept[0].first_row) :]
-        return recent
+        kept = [info for info in reader.episodes() if not info.discarded]
+        if self._config.online is OnlineStarts.FAILED:
+            kept = [info for info in kept if not info.success]
+        if newest is not None:
+            kept = kept[-newest:]
+        return np.concatenate(
+            [np.empty(0, np.int64), *(np.arange(info.first_row, info.end_row - 1) for info in kept)]
+        )

@@ -185,14 +185,15 @@ class JournalWriter:
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         os.ftruncate(self._fd, valid_bytes)
 
-    def write(self, info: EpisodeInfo, position: int) -> int:
-        """Write a line at byte `position`; returns the next position once the line is on the disk."""
+    def write(self, info: EpisodeInfo, position: int, *, durable: bool = True) -> int:
+        """Write a line at byte `position`; returns the next position, if durable once the line is on the disk."""
         line = _encode(info)
         try:
             written = os.pwrite(self._fd, line, position)
             if written < len(line):
                 raise OSError(f"only {written} of {len(line)} bytes were written")
-            os.fdatasync(self._fd)
+            if durable:
+                os.fdatasync(self._fd)
         except OSError as error:
             os.ftruncate(self._fd, position)
             raise StoreError(

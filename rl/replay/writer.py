@@ -48,10 +48,13 @@ class StoreWriter:
 
     Use as a context manager. Raises StoreLockedError for a second writer, SchemaMismatchError where the
     directory holds something else, StoreFullError on a full disk: that step can be added again.
+
+    durable False is for what can be made again: an episode is then not waited for until it is on the disk. A killed
+    process still loses nothing but its step in flight; after a loss of power the store may be found damaged.
     """
 
-    def __init__(self, path: Path, schema: StoreSchema) -> None:
-        self._paths = StorePaths(path)
+    def __init__(self, path: Path, schema: StoreSchema, *, durable: bool = True) -> None:
+        self._paths, self._durable = StorePaths(path), durable
         self._segments: dict[int, SegmentWriter] = {}  # from the first one not yet synced to the newest
         self._closed = False
         with ExitStack() as undo:
@@ -144,7 +147,7 @@ class StoreWriter:
         self._count.publish(self.num_rows)
 
     def end_episode(self, outcome: EpisodeOutcome) -> EpisodeInfo:
-        """Finish the episode; on return it is on the disk. One that has not ended by itself is truncated.
+        """Finish the episode; on return it is on the disk, if durable. One that has not ended by itself is truncated.
 
         After an error or an interrupt it can be called again; the outcome given first stands.
         """
@@ -156,9 +159,10 @@ class StoreWriter:
             half = self._codec.mark_truncated(episode.transition, episode.transition_seed)
             self._write_transition(self.num_rows - 2, half)
         self._count.publish(self.num_rows)
-        self.sync()  # data before journal: journalled rows are trusted without a look at their checksums
+        if self._durable:
+            self.sync()  # data before journal: journalled rows are trusted without a look at their checksums
         info = episode.tally.close(episode.outcome or outcome)
-        journal_bytes = self._journal.write(info, self._progress.journal_bytes)
+        journal_bytes = self._journal.write(info, self._progress.journal_bytes, durable=self._durable)
         self._progress = replace(
             self._progress,
             num_episodes=info.episode + 1,

@@ -160,7 +160,7 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
     synthetic = config.synthetic
     env = make_robot_env(config.robot, seed=config.seed)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed + 1)
-    writer = StoreWriter(run.synthetic, make_schema(env))
+    writer = StoreWriter(run.synthetic, make_schema(env), durable=False)
     # A worker that starts again must not imagine the clips of its predecessor again.
     policy.generator.manual_seed(config.seed + 1 + writer.num_rows)
     rng = np.random.default_rng([config.seed, 6, writer.num_rows])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from rl.imagination.clip import Origin, Start
 from rl.imagination.imagine import Imagination, ImaginationConfig
 from rl.imagination.labels import LabelledClip, TruthLabeller
 from rl.imagination.oracle import OracleError, OracleImaginer
-from rl.imagination.starts import StartConfig, StartPool
+from rl.imagination.starts import OnlineStarts, StartConfig, StartPool
 from rl.replay.errors import EmptyShareError
+from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from robot.env import RobotEnv
@@ -79,10 +80,10 @@ class Constant:
         self._action = action
         self.asked = 0
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+    def act_batch(self, observations: Sequence[Observation], *, deterministic: bool) -> Float32:
         assert not deterministic, "imagination explores as the robot does"
-        self.asked += 1
-        return self._action
+        self.asked += len(observations)
+        return np.tile(self._action, (len(observations), 1))
 
 
 def test_the_real_actions_lead_where_they_really_led(cell: Cell) -> None:
@@ -178,3 +179,20 @@ def test_starts_follow_the_wanted_share_and_nothing_online_means_demonstrations(
 def test_the_real_source_of_a_clip_begins_at_its_start(cell: Cell) -> None:
     clip = cell.pool().clip(Start(Origin.DEMO, 1, 2), length=4, history=1)
     np.testing.assert_array_equal(clip.proprio[0], cell.demo.episode(1).proprio[1:7])
+
+
+def test_starts_may_be_kept_to_online_episodes_that_failed(cell: Cell, tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "real", cell.demo.schema) as writer:
+        for kept in (0, 1):  # the first as it was, the second without its last step, the success
+            episode = cell.demo.episode(kept)
+            writer.begin_episode(episode.observation(0))
+            for transition in list(episode.transitions())[: len(episode) - kept]:
+                writer.add(transition)
+            writer.end_episode(EpisodeOutcome(EndReason.TIMEOUT if kept else EndReason.SUCCESS))
+    pool = StartPool(
+        cell.demo,
+        StoreReader(tmp_path / "real"),
+        StartConfig(demo_share=0.0, online=OnlineStarts.FAILED),
+    )
+    drawn = pool.draw(50, np.random.default_rng(0))
+    assert {(start.origin, start.episode) for start in drawn} == {(Origin.ONLINE, 1)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,9 +77,9 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
 class Still:
     """A policy that pushes beyond every wall."""
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
-        assert set(observation.images) == {"wrist", "side"}
-        return np.array([0, 0, 1, 0, 0, 0, 0], np.float32)
+    def act_batch(self, observations: Sequence[Observation], *, deterministic: bool) -> Float32:
+        assert all(set(observation.images) == {"wrist", "side"} for observation in observations)
+        return np.tile(np.array([0, 0, 1, 0, 0, 0, 0], np.float32), (len(observations), 1))
 
 
 class Judge:
