@@ -63,14 +63,28 @@ class CorrectionLoop(Generic[T]):
         self.calibrator = Calibrator(config.calibration) if calibrator is None else calibrator
         self._executions = 0
 
-    def step(self, groups: Sequence[Sequence[T]], tasks: Sequence[str], in_flight: int = 0) -> CorrectionStep:
+    def choose(self, num_groups: int, in_flight: int = 0) -> list[int]:
+        """Indices of the groups to anchor, for a trainer that must know before there are trajectories.
+
+        in_flight: groups still being executed elsewhere.
+        """
+        return self._scheduler.select(num_groups, in_flight)
+
+    def step(
+        self,
+        groups: Sequence[Sequence[T]],
+        tasks: Sequence[str],
+        in_flight: int = 0,
+        anchored: Sequence[int] | None = None,
+    ) -> CorrectionStep:
         """groups: trajectories of one task and initial state each; tasks: one name per group.
 
         1. choose anchor groups  2. score them by both scorers  3. push the pairs  4. measure disagreement on the
         calibrated residual  5. score and calibrate the rest  6. advantages, weighted after their normalisation.
-        in_flight: groups still being executed elsewhere.
+        in_flight: groups still being executed elsewhere. anchored: indices of groups that were executed since
+        `choose` had drawn them; None chooses here.
         """
-        anchored = self._scheduler.select(len(groups), in_flight)
+        anchored = self.choose(len(groups), in_flight) if anchored is None else sorted(anchored)
         version = self._scorers.cheap.version
         keys = [ScorerKey(task, version) for task in tasks]
         rewards: list[Array] = [np.empty(0)] * len(groups)

@@ -35,7 +35,10 @@ class Scale(Enum):
 
 @dataclass(frozen=True)
 class WeightConfig:
-    """Half-life and warm-up in informative anchor groups; the weight is clipped to [1, max_weight]."""
+    """Half-life and warm-up in informative anchor groups; the weight is clipped to [1, max_weight].
+
+    target = max_weight = 1 switches it off: anchors are as loud as cheap scores.
+    """
 
     half_life: float = 64.0
     warmup: int = 32
@@ -43,7 +46,8 @@ class WeightConfig:
     target: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.half_life < 1.0 or self.warmup < 1 or not 1.0 < self.target <= self.max_weight:
+        off = self.target == self.max_weight == 1.0
+        if self.half_life < 1.0 or self.warmup < 1 or not (off or 1.0 < self.target <= self.max_weight):
             raise ValueError(
                 "weight: expected half_life >= 1, warmup >= 1 and 1 < target <= max_weight, got "
                 f"{self.half_life}, {self.warmup}, {self.target}, {self.max_weight}"

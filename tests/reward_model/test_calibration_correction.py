@@ -121,6 +121,19 @@ def test_anchors_are_scored_by_both_before_anything_else_is_scored(mode: Calibra
     )  # anchors train on the real outcome
 
 
+def test_anchors_may_be_chosen_before_there_are_trajectories() -> None:
+    at_once, before = loop(CalibrationMode.HARDENED), loop(CalibrationMode.HARDENED)
+    rng = np.random.default_rng(5)
+    for _ in range(4):
+        groups, tasks = draw(rng), ["press"] * 4
+        chosen = before.choose(len(groups))
+        one, other = at_once.step(groups, tasks), before.step(groups, tasks, anchored=chosen)
+        assert one.anchored == other.anchored == chosen
+        for first, second in zip(one.advantages, other.advantages, strict=True):
+            np.testing.assert_array_equal(first, second)
+    assert before.step(groups, tasks, anchored=[]).anchored == []  # not chosen, not executed
+
+
 def test_published_disagreement_is_measured_on_the_map_that_has_just_seen_the_pairs() -> None:
     """16 pairs arrive at once: the fit at pair 16 comes first, so the disagreement is that of the fitted map."""
     rng = np.random.default_rng(0)

@@ -116,3 +116,11 @@ def test_config_out_of_range_is_refused() -> None:
     for wrong in ({"half_life": 0.5}, {"warmup": 0}, {"target": 1.0}, {"target": 5.0}):
         with pytest.raises(ValueError, match="weight: expected"):
             WeightConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_weight_that_is_switched_off_is_one() -> None:
+    for law, scale in ((Law.LINEAR, Scale.UNIT), (Law.LINEAR, Scale.FROZEN)):
+        weighter = InverseVarianceWeighter(WeightConfig(warmup=1, target=1.0, max_weight=1.0), law, scale)
+        weighter.observe(np.array([0.9, 0.2, 0.7]), np.array([0.0, 1.0, 0.0]))
+        assert weighter.disagreement > 1.0
+        assert weighter.weight == 1.0
