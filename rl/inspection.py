@@ -41,7 +41,7 @@ def episode_table(path: Path, reader: StoreReader) -> Table:
     )
     for name in ("episode", "steps", "outcome", "return", "corrected", "gaps", "stale", "actions", "sources"):
         table.add_column(name, justify="right")
-    for info in episodes[-SHOWN_EPISODES:]:
+    for info in [info for info in episodes[-SHOWN_EPISODES:] if reader.holds(info.episode)]:
         recording = store_recording(reader, info.episode)
         table.add_row(
             str(info.episode),

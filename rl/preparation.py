@@ -14,7 +14,9 @@ from rl.config import ConfigError, CorrectionKind, TrainConfig
 from rl.corrections import make_teleop
 from rl.demonstrations import record_demonstrations
 from rl.replay import memory_plan
+from rl.replay.errors import CorruptStoreError
 from rl.replay.reader import StoreReader
+from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
 from rl.runtime.imagining import check_synthetic
 from rl.runtime.interrupt import InterruptFlag
@@ -45,8 +47,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
         spec = _agent_spec(env, config)
         check_synthetic(config)
         if config.synthetic.on:
-            with StoreWriter(run.synthetic, make_schema(env)):
-                pass  # it exists before the learner looks into it
+            _synthetic_store(run.synthetic, make_schema(env), say)
         with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start
             recorded = real.num_transitions
             if not real.recovery.clean:
@@ -85,6 +86,19 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
     run.commit_config()
     usable = sum(1 for info in demos.episodes() if not info.discarded)
     say(f"{usable} demonstrations, {demos.num_transitions} transitions; {recorded} recorded by the actor")
+
+
+def _synthetic_store(path: Path, schema: StoreSchema, say: Callable[[str], None]) -> None:
+    """It exists before the learner looks into it. It was never waited for, so a loss of power may have damaged it."""
+    try:
+        with StoreWriter(path, schema, durable=False):
+            pass
+        StoreReader(path).verify_all()
+    except CorruptStoreError as error:
+        say(f"{error}; what was imagined is removed and imagined anew")
+        shutil.rmtree(path)
+        with StoreWriter(path, schema, durable=False):
+            pass
 
 
 def _agent_spec(env: ArmEnv, config: TrainConfig) -> AgentSpec:

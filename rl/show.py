@@ -41,7 +41,7 @@ def _show_store(path: Path, config: ShowConfig, console: Console) -> int:
     episodes, found = reader.episodes(), 0
     if config.check:
         console.print(f"{path}: {reader.verify_all()} rows, every checksum holds")
-        kept = [info.episode for info in episodes if not info.discarded]
+        kept = [info.episode for info in episodes if not info.discarded and reader.holds(info.episode)]
         found = _report(check(store_recording(reader, number) for number in kept), console)
     console.print(episode_table(path, reader))
     if not episodes:

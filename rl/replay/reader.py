@@ -58,8 +58,8 @@ class StoreReader:
         self._journal = JournalReader(self._paths.journal)
         self._episodes: list[EpisodeInfo] = []
         self._num_rows = 0
-        self._segments: list[SegmentMap] = []
-        self._frames: dict[str, list[NDArray[np.uint8]]] = {view: [] for view in self.schema.views}
+        self._segments: dict[int, SegmentMap] = {}
+        self._mapped = 0  # segments that were mapped at some time, all those before included
         self._starts = GrowingRows()
         self._num_settled = 0
         self._goals = EpisodeGoals(self.schema.proprio.dim)
@@ -94,6 +94,17 @@ class StoreReader:
         """The journal: every finished episode, discarded ones included."""
         return list(self._episodes)
 
+    def forget(self, before: int) -> None:
+        """Unmap the segments that lie before row `before` as a whole; none of their rows may be asked for again.
+
+        Only then is the disk space of segments free that the writer has pruned.
+        """
+        newest = self._mapped - 1
+        for index in [
+            i for i in self._segments if (i + 1) * self.schema.segment_rows <= before and i < newest
+        ]:
+            del self._segments[index]
+
     def refresh(self) -> int:
         """Make newly published rows and newly finished episodes visible; returns the number of new rows."""
         # Journal before count: every journalled row is then below the count.
@@ -115,7 +126,7 @@ class StoreReader:
         if finished:
             self._starts.truncate(self._num_settled)
             for info in finished:
-                if not info.discarded:
+                if not info.discarded and info.first_row // self.schema.segment_rows in self._segments:
                     self._starts.extend(np.arange(info.first_row, info.end_row - 1))
             self._num_settled = len(self._starts.view)
             self._episodes += finished
@@ -137,7 +148,7 @@ class StoreReader:
         if out is None:
             out = np.empty((len(rows), *self.schema.views[view], 3), np.uint8)
         # One copy per image: fancy indexing over the mapped array is two to three times slower.
-        frames = self._frames[view]
+        frames = {index: segment.images[view] for index, segment in self._segments.items()}
         for target, (segment, local) in enumerate(self._places(rows)):
             out[target] = frames[segment][local]
         return out
@@ -171,6 +182,8 @@ class StoreReader:
                 f"{self._paths.root}: no finished episode {number}; it holds {self.num_episodes}, from 0 on"
             )
         info = self._episodes[number]
+        if not self.holds(number):
+            raise StoreError(f"{self._paths.root}: episode {number} was pruned; its segment is gone")
         rows = np.arange(info.first_row, info.end_row)
         records = self.records(rows)
         observation, transition = records["observation"], records["transition"][:-1]
@@ -187,16 +200,22 @@ class StoreReader:
             **{name: columns[name] for name in _EPISODE_COLUMNS},
         )
 
+    def holds(self, number: int) -> bool:
+        """Whether all rows of the finished episode `number` are still there."""
+        return self._episodes[number].first_row // self.schema.segment_rows in self._segments
+
     def verify_all(self) -> int:
-        """Check every visible row; returns how many. Raises CorruptStoreError naming the damaged ones."""
-        bad = [row for row in range(self._num_rows) if not self._whole(row)]
+        """Check every row that is there; returns how many. Raises CorruptStoreError naming the damaged ones."""
+        first = min(self._segments, default=0) * self.schema.segment_rows
+        # What leads to the first row of all lies in a segment that may be gone.
+        bad = [row for row in range(first + bool(first), self._num_rows) if not self._whole(row)]
         if bad:
             segments = sorted({f"{row // self.schema.segment_rows:06d}" for row in bad})
             raise CorruptStoreError(
                 f"{self._paths.segments}: {len(bad)} of {self._num_rows} rows do not match their checksums: "
                 f"rows {bad[:8]}..., in segments {segments}; restore those segments from a copy"
             )
-        return self._num_rows
+        return self._num_rows - first
 
     @property
     def _journalled_rows(self) -> int:
@@ -208,19 +227,20 @@ class StoreReader:
 
     def _map_segments(self, count: int) -> None:
         size = self.schema.segment_rows
-        for index in range(max(0, len(self._segments) - 1), -(-count // size)):
+        for index in range(max(0, self._mapped - 1), -(-count // size)):
             needed = min(size, count - index * size)
-            if index < len(self._segments):
-                if self._segments[index].capacity >= needed:
-                    continue
-                # It was trimmed when this reader mapped it, and has grown since.
-                self._segments.pop()
-                for frames in self._frames.values():
-                    frames.pop()
-            segment = SegmentMap(self._paths.segment(index), self.schema, needed)
-            self._segments.append(segment)
-            for view, frames in self._frames.items():
-                frames.append(segment.images[view])
+            # One that was trimmed when this reader mapped it may have grown since.
+            if index < self._mapped and (
+                index not in self._segments or self._segments[index].capacity >= needed
+            ):
+                continue
+            try:
+                self._segments[index] = SegmentMap(self._paths.segment(index), self.schema, needed)
+            except CorruptStoreError:
+                if index >= self._paths.first_segment():
+                    raise
+                self._segments.pop(index, None)
+            self._mapped = index + 1
 
     def _places(self, rows: Rows) -> zip[tuple[int, int]]:
         segments, locals_ = np.divmod(rows, self.schema.segment_rows)
@@ -247,7 +267,7 @@ class StoreReader:
         """Row `row`, and the transition that led to it unless it begins an episode, match their checksums."""
         segment, local = divmod(row, self.schema.segment_rows)
         raw = self._segments[segment].rows[local]
-        images = {view: frames[segment][local] for view, frames in self._frames.items()}
+        images = {view: frames[local] for view, frames in self._segments[segment].images.items()}
         if not self._codec.observation_whole(raw, images):
             return False
         if raw.view(self._codec.dtype)["observation"]["step"][0] == 0:

@@ -96,7 +96,7 @@ def recover(paths: StorePaths, schema: StoreSchema, count: RowCount) -> Recovere
 
 
 def _check_files(paths: StorePaths, schema: StoreSchema, rows: int) -> None:
-    for index in range(-(-rows // schema.segment_rows)):
+    for index in range(paths.first_segment(), -(-rows // schema.segment_rows)):
         SegmentMap(paths.segment(index), schema, min(schema.segment_rows, rows - index * schema.segment_rows))
 
 

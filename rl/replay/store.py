@@ -1,6 +1,6 @@
 """Where a store lies on disk: its paths, the writer's lock, the published row count, the segment files.
 
-    <store>/schema.json  count  journal.jsonl  lock  segments/000000/{<view>.u8, rows.bin}
+    <store>/schema.json  count  journal.jsonl  lock  segments/000000/{<view>.u8, rows.bin}  [pruned]
 
 The writer appends with pwrite and publishes the count after the data; readers map the same pages.
 """
@@ -37,9 +37,23 @@ class StorePaths:
         self.journal = root / "journal.jsonl"
         self.lock = root / "lock"
         self.segments = root / "segments"
+        self.pruned = (
+            root / "pruned"
+        )  # how many of the oldest segments are gone; none where there is no such file
 
     def segment(self, index: int) -> Path:
         return self.segments / f"{index:06d}"
+
+    def first_segment(self) -> int:
+        """The oldest segment that is still there."""
+        try:
+            return int(self.pruned.read_text())
+        except FileNotFoundError:
+            return 0
+        except ValueError as error:
+            raise CorruptStoreError(
+                f"{self.pruned}: expected a number of segments ({error}); write the lowest number below {self.segments}"
+            ) from error
 
     def load_schema(self) -> StoreSchema:
         """The schema on disk; raises StoreError where there is no store."""

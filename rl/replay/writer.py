@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,6 +178,25 @@ class StoreWriter:
     def discard_episode(self, detail: str = "") -> EpisodeInfo:
         """Finish the episode as one that must not be learnt from; its rows stay on disk."""
         return self.end_episode(EpisodeOutcome(EndReason.DISCARDED, detail))
+
+    def prune(self, before: int) -> int:
+        """Give the disk back what lies in whole segments before row `before`, oldest first; returns the first row left.
+
+        Row numbers and the journal stay as they are. A reader keeps the segments that it has mapped. For what can be
+        made again, never for what really happened.
+        """
+        self._check_open()
+        episode = self._progress.episode
+        end = self.num_rows if episode is None else episode.tally.first_row
+        first, wanted = self._paths.first_segment(), min(before, end) // self.schema.segment_rows
+        if wanted <= first:
+            return first * self.schema.segment_rows
+        draft = self._paths.pruned.with_suffix(".tmp")
+        draft.write_text(f"{wanted}\n")
+        draft.replace(self._paths.pruned)  # first, so that no reader looks for what is being removed
+        for index in range(first, wanted):
+            shutil.rmtree(self._paths.segment(index))
+        return wanted * self.schema.segment_rows
 
     def sync(self) -> None:
         """Return when everything written so far would survive a loss of power."""

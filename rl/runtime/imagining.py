@@ -28,6 +28,7 @@ from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
 from rl.runtime.video import check_video, make_video
 from rl.selection.admission import Selection, SelectionMode
+from rl.selection.pruning import Pruning
 from rl.selection.queues import SyntheticQueues
 from rl.synthetic import ImaginedBy
 from rl.workers.ports import CALIBRATION_GATE, MILLIONTHS, SELECTION_GATE, WORLD_MODEL_GATE, StepResult
@@ -203,6 +204,7 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
         critics=critics if selects else (lambda updates: True),
         gripper_command=names.index(GRIPPER_COMMAND) if GRIPPER_COMMAND in names else None,
         adapt=parts.adapt,
+        pruning=Pruning(run.synthetic, writer, synthetic.queues),
     )
     saved = run.read_json(WORKER_STATE)
     if saved is not None:

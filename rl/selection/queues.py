@@ -133,6 +133,8 @@ class SyntheticQueues:
             fresh &= entries["policy"] >= self._newest_policy - config.max_policy_age
             fresh &= entries["uses"] < config.max_uses
             self._open[label] = rows[fresh][-config.capacity :]
+        oldest = [rows[0] for rows in self._open.values() if len(rows)]
+        self._reader.forget(int(min(oldest)) if oldest else self._reader.num_rows)
 
     def sample(self, n: int, rng: np.random.Generator, out: Batch | None = None) -> Batch:
         """`n` transitions, round(n * success_share) of them from the success queue, with replacement.

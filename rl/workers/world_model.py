@@ -19,6 +19,7 @@ from rl.imagination.valuing import ClipValue
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.writer import StoreWriter
 from rl.selection.admission import Admission, Candidate, Selection
+from rl.selection.pruning import Pruning
 from rl.workers.ports import (
     ADMITTED,
     CALIBRATION_GATE,
@@ -80,7 +81,7 @@ class WorldModelWorker:
 
     critics: take over the critics that were published after so many updates; False where others are there by now.
     gripper_command: index of the held gripper command in the proprio, None without a gripper. adapt: a few updates
-    where they are due, and their metrics; {} where none are.
+    where they are due, and their metrics; {} where none are. pruning: what keeps the store bounded, if anything does.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class WorldModelWorker:
         critics: Callable[[int], bool],
         gripper_command: int | None,
         adapt: Callable[[], Mapping[str, float]] = dict,
+        pruning: Pruning | None = None,
     ) -> None:
         self._imagination, self._labeller, self._selection, self._valuing = (
             imagination,
@@ -110,7 +112,7 @@ class WorldModelWorker:
         )
         self._policy, self._writer, self._weights, self._counters = policy, writer, weights, counters
         self._config, self._first_update, self._discount = config, first_update, discount
-        self._adapt = adapt
+        self._adapt, self._pruning = adapt, pruning
         self._refresh, self._critics, self._gripper_command = refresh, critics, gripper_command
         self._version = -1
         # The store outlives a lost board: what it holds was generated.
@@ -185,7 +187,19 @@ class WorldModelWorker:
             for t in range(labelled.length):
                 self._writer.add(self._transition(labelled, candidate, t))
             success = labelled.label is Label.SUCCESS
-            self._writer.end_episode(EpisodeOutcome(EndReason.SUCCESS if success else EndReason.TIMEOUT))
+            info = self._writer.end_episode(
+                EpisodeOutcome(EndReason.SUCCESS if success else EndReason.TIMEOUT)
+            )
+            if self._pruning is not None:
+                self._pruning.add(
+                    info.end_row,
+                    labelled.length,
+                    labelled.label,
+                    labelled.clip.world_model_version,
+                    self._version,
+                )
+        if self._pruning is not None:
+            self._pruning.step()
 
     def _transition(self, labelled: LabelledClip, candidate: Candidate, t: int) -> Transition:
         clip, last = labelled.clip, t == labelled.length - 1
