@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import configs
 from reward_model.calibration.demo.experiment import ExperimentConfig
+from rl.ablation.config import AblateConfig
 from rl.agent.sac import SACConfig
 from rl.agent.spec import GripperControl
 from rl.overrides import explain, in_grammar
@@ -52,11 +53,12 @@ class CorrectionKind(Enum):
     SCRIPTED = "scripted"
     KEYBOARD = "keyboard"
     GAMEPAD = "gamepad"
+    SPACEMOUSE = "spacemouse"
 
     @property
     def by_hand(self) -> bool:
         """A person steers, in real time."""
-        return self in (CorrectionKind.KEYBOARD, CorrectionKind.GAMEPAD)
+        return self not in (CorrectionKind.NONE, CorrectionKind.SCRIPTED)
 
 
 class WandbMode(Enum):
@@ -149,7 +151,8 @@ class TrainConfig:
         if self.robot.kind is not RobotKind.SIM and self.correction.kind is CorrectionKind.SCRIPTED:
             raise ValueError(
                 "correction.kind=scripted: the scripted corrector knows the tasks of the simulated arm only; with "
-                f"robot.kind={self.robot.kind.value} use none, or keyboard or gamepad with robot.clock=wall"
+                f"robot.kind={self.robot.kind.value} use none, or keyboard, gamepad or spacemouse with "
+                "robot.clock=wall"
             )
         if self.robot.clock is ClockKind.WALL and self.pacing.actor_waits is ActorWaits.STEP:
             raise ValueError(
@@ -272,6 +275,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "evaluate": EvaluateConfig,
     "show": ShowConfig,
     "bench": BenchConfig,
+    "ablate": AblateConfig,
     "import-dataset": ImportConfig,
     "export-dataset": ExportConfig,
     "finetune-world-model": FinetuneWorldModelConfig,
@@ -314,8 +318,10 @@ def to_object(config: DictConfig) -> Any:
         raise ConfigError(str(error)) from error
 
 
-def read(path: Path, command: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """A stored config.yaml, checked against today's schema, with overrides on top."""
+def read(
+    path: Path, command: str, overrides: Sequence[str] = (), layers: Sequence[Mapping[str, Any]] = ()
+) -> DictConfig:
+    """A stored config.yaml, checked against today's schema, with `layers` of keys and overrides on top."""
     if not path.exists():
         raise ConfigError(f"{path}: no such file; is {path.parent} a run directory of `groundhog {command}`?")
     for name in groups(command):
@@ -327,7 +333,7 @@ def read(path: Path, command: str, overrides: Sequence[str] = ()) -> DictConfig:
     schema = SCHEMAS[command]
     kinds = dict(keys(schema))
     try:
-        config = OmegaConf.merge(_structured(schema), _stored(path, schema))
+        config = OmegaConf.merge(_structured(schema), _stored(path, schema), *layers)
         assert isinstance(config, DictConfig)
         for override in OverridesParser.create().parse_overrides([in_grammar(o, kinds) for o in overrides]):
             OmegaConf.update(config, override.key_or_group, override.value())

@@ -1,4 +1,4 @@
-"""Correction devices by name (scripted, keyboard, gamepad), and the window in which a person sees the robot."""
+"""Correction devices by name, scripted or held in a hand, and the window in which a person sees the robot."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def make_teleop(kind: CorrectionKind, env: ArmEnv, rng: np.random.Generator) -> 
             from robot.teleop.gamepad import GamepadTeleop
 
             return GamepadTeleop(env.clock)
+        case CorrectionKind.SPACEMOUSE:
+            from robot.teleop.keyboard import WithVerdictKeys
+            from robot.teleop.spacemouse import SpaceMouseTeleop
+
+            return WithVerdictKeys(SpaceMouseTeleop(env.clock))
 
 
 def make_window(kind: CorrectionKind) -> OnStep:

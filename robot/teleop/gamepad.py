@@ -107,6 +107,7 @@ class GamepadTeleop:
                 gripper_presses=presses.count(layout.gripper),
                 events=tuple(events),
                 age=now - self._heard_at,
+                attached=self._attached,
             )
         )
 

@@ -36,7 +36,7 @@ class RawInput:
 
     delta: (6,) deflections in [-1, 1]. dead_man: held now, or pressed since the last reading.
     gripper_presses: how often the gripper key went down. events: in the order in which they came.
-    age: s since the device spoke.
+    age: s since the device spoke. attached: it is still plugged in.
     """
 
     delta: Array
@@ -44,6 +44,7 @@ class RawInput:
     gripper_presses: int
     events: tuple[TeleopEvent, ...]
     age: float
+    attached: bool = True
 
 
 class Hands:
@@ -67,7 +68,7 @@ class Hands:
         """The command; events are passed on whatever the state of the dead-man."""
         now = self._clock.now()
         if raw.age > self._config.max_age:
-            self._warn_once(raw.age)
+            self._warn_once(raw)
             self.reset()
             return TeleopCommand(events=raw.events, age=raw.age)
         self._silent = False
@@ -87,10 +88,14 @@ class Hands:
         size = np.maximum(np.abs(delta) - self._config.dead_zone, 0.0) / (1.0 - self._config.dead_zone)
         return np.sign(delta) * np.minimum(size, 1.0)
 
-    def _warn_once(self, age: float) -> None:
+    def _warn_once(self, raw: RawInput) -> None:
         if not self._silent:
+            what = "silent" if raw.attached else "unplugged"
             _log.warning(
-                "%s has been silent for %.2f s: the policy is in charge until it is back", self._name, age
+                "%s has been %s for %.2f s: the policy is in charge until it is back",
+                self._name,
+                what,
+                raw.age,
             )
         self._silent = True
 

@@ -1,13 +1,13 @@
-"""KeyboardTeleop: corrections by held keys in a pygame window."""
+"""KeyboardTeleop: corrections by held keys in a pygame window; WithVerdictKeys lends its verdicts to another device."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from robot.interfaces import Clock, TeleopCommand, TeleopEvent
+from robot.interfaces import Clock, TeleopCommand, TeleopEvent, TeleopSource
 from robot.teleop.hands import Hands, HandsConfig, RawInput, kept_over_reset
 from robot.teleop.window import load_pygame, open_window
 
@@ -28,6 +28,62 @@ EVENT_KEYS = {
     "x": TeleopEvent.DISCARD,
     "escape": TeleopEvent.STOP,
 }
+
+
+class EventKeys:
+    """The window and its key presses, which it takes off pygame's queue; closing the window is STOP.
+
+    Raises DeviceError where pygame or a display is missing.
+    """
+
+    def __init__(self) -> None:
+        self.pygame: Any = load_pygame()
+        open_window(self.pygame, (480, 120), "Groundhog: click here, then use the keys")
+        code = self.pygame.key.key_code
+        self._events = {code(key): event for key, event in EVENT_KEYS.items()}
+
+    def poll(self) -> tuple[list[int], list[TeleopEvent]]:
+        """Keys pressed and events since the last poll."""
+        presses: list[int] = []
+        events: list[TeleopEvent] = []
+        for event in self.pygame.event.get([self.pygame.KEYDOWN, self.pygame.QUIT]):
+            if event.type == self.pygame.QUIT:
+                events.append(TeleopEvent.STOP)
+                continue
+            presses.append(event.key)
+            if event.key in self._events:
+                events.append(self._events[event.key])
+        return presses, events
+
+    def close(self) -> None:
+        """Close the window."""
+        self.pygame.display.quit()
+
+
+class WithVerdictKeys:
+    """A device with too few buttons: the keyboard's Enter, Backspace, x and Esc join the events of `device`."""
+
+    def __init__(self, device: TeleopSource) -> None:
+        self._device = device
+        self._keys = EventKeys()
+        self._pending: list[TeleopEvent] = []
+
+    def reset(self) -> None:
+        """A new episode begins; of what came in between only STOP counts."""
+        self._device.reset()
+        self._pending = kept_over_reset([*self._pending, *self._keys.poll()[1]])
+
+    def read(self) -> TeleopCommand:
+        """The device's command, with what was said by key since the last reading; never blocks."""
+        command = self._device.read()
+        said = (*self._pending, *self._keys.poll()[1])
+        self._pending = []
+        return replace(command, events=(*command.events, *said))
+
+    def close(self) -> None:
+        """Release the device and close the window."""
+        self._device.close()
+        self._keys.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +110,22 @@ class KeyboardTeleop:
         self._config = config or KeyboardConfig()
         self._clock = clock
         self._hands = Hands("keyboard", clock, self._config.hands)
-        self._pygame: Any = load_pygame()
-        open_window(self._pygame, (480, 120), "Groundhog: click here, then use the keys")
+        self._keys = EventKeys()
+        self._pygame = self._keys.pygame
         code = self._pygame.key.key_code
         self._motion = tuple((entry, code(up), code(down)) for entry, up, down in MOTION_KEYS)
         self._dead_man, self._gripper = code(DEAD_MAN_KEY), code(GRIPPER_KEY)
-        self._events = {code(key): event for key, event in EVENT_KEYS.items()}
         self._pending: list[TeleopEvent] = []
         self._focused_at = clock.now()
 
     def reset(self) -> None:
         """A new episode begins: hands off; of what came in between only STOP counts."""
         self._hands.reset()
-        self._pending = kept_over_reset([*self._pending, *self._poll()[1]])
+        self._pending = kept_over_reset([*self._pending, *self._keys.poll()[1]])
 
     def read(self) -> TeleopCommand:
         """The keys now and all that was pressed since the last reading; never blocks."""
-        presses, events = self._poll()
+        presses, events = self._keys.poll()
         events = [*self._pending, *events]
         self._pending = []
         held = self._pygame.key.get_pressed()
@@ -96,17 +151,4 @@ class KeyboardTeleop:
 
     def close(self) -> None:
         """Close the window."""
-        self._pygame.display.quit()
-
-    def _poll(self) -> tuple[list[int], list[TeleopEvent]]:
-        """Keys pressed and events since the last poll. Each call takes them off the queue."""
-        presses: list[int] = []
-        events: list[TeleopEvent] = []
-        for event in self._pygame.event.get([self._pygame.KEYDOWN, self._pygame.QUIT]):
-            if event.type == self._pygame.QUIT:
-                events.append(TeleopEvent.STOP)
-                continue
-            presses.append(event.key)
-            if event.key in self._events:
-                events.append(self._events[event.key])
-        return presses, events
+        self._keys.close()

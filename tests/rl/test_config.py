@@ -80,6 +80,7 @@ def test_overrides_reach_their_dataclass_and_enums_may_be_lower_case() -> None:
         ("robot.clock=wall", "use pacing.actor_waits=episode"),
         ("correction.kind=keyboard", "use robot.clock=wall"),
         ("correction.kind=gamepad", "use robot.clock=wall"),
+        ("correction.kind=spacemouse", "use robot.clock=wall"),
         ("robot.views=wrist", "robot.views: "),
         ("seed=ä (", r"seed=ä \(: cannot be read; expected key=value"),
         ("zzz=1", "zzz: unknown key of `groundhog train`; --help lists them all"),

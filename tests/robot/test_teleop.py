@@ -1,10 +1,8 @@
 """Correction devices: scripted keys and buttons give exact commands, step by step; no display, no device."""
 
-import ctypes
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -18,6 +16,7 @@ from robot.teleop.keyboard import KeyboardConfig, KeyboardTeleop
 from robot.teleop.scripted import ScriptedTeleop
 from robot.teleop.viewer import HUMAN_COLOUR, POLICY_COLOUR, SUCCESS_COLOUR, Viewer, ViewerConfig
 from robot.teleop.window import load_pygame
+from tests.robot.teleop_devices import Keys, VirtualPad
 
 
 @pytest.fixture
@@ -108,29 +107,6 @@ def test_bad_configuration_is_refused(changes: dict[str, float]) -> None:
 
 
 # Keyboard
-
-
-class Keys:
-    """A pretended keyboard: keys held now, key-down events in pygame's queue, focus of the window."""
-
-    def __init__(self, pygame: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._pygame = pygame
-        self.held: set[str] = set()
-        self.focused = True
-        monkeypatch.setattr(pygame.key, "get_pressed", lambda: self)
-        monkeypatch.setattr(pygame.key, "get_focused", lambda: self.focused)
-
-    def __getitem__(self, code: int) -> bool:
-        return self._pygame.key.name(code) in self.held
-
-    def tap(self, *names: str) -> None:
-        for name in names:
-            code = self._pygame.key.key_code(name)
-            self._pygame.event.post(self._pygame.event.Event(self._pygame.KEYDOWN, key=code))
-
-    def hold(self, *names: str) -> None:
-        self.tap(*(set(names) - self.held))
-        self.held = set(names)
 
 
 @pytest.fixture
@@ -244,45 +220,6 @@ def test_missing_display_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Gamepad
-
-
-class VirtualPad:
-    """A joystick that exists only inside SDL."""
-
-    def __init__(self, pygame: ModuleType, axes: int = 6, buttons: int = 11) -> None:
-        library = next((Path(pygame.__file__).parents[1] / "pygame.libs").glob("libSDL2-2*"), None)
-        if library is None:
-            pytest.skip("this pygame does not bundle SDL2")
-        self._sdl = ctypes.CDLL(str(library))
-        self._sdl.SDL_JoystickOpen.restype = ctypes.c_void_p
-        self._sdl.SDL_JoystickSetVirtualAxis.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int16]
-        self._sdl.SDL_JoystickSetVirtualButton.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint8]
-        self._sdl.SDL_JoystickSetVirtualHat.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint8]
-        pygame.display.init()
-        pygame.joystick.init()
-        self._pump = pygame.event.pump
-        self._size = (axes, buttons)
-        self.attach()
-
-    def attach(self) -> None:
-        axes, buttons = self._size
-        self._index = self._sdl.SDL_JoystickAttachVirtual(1, axes, buttons, 1)
-        self._handle = self._sdl.SDL_JoystickOpen(self._index)
-        for number in range(axes):
-            self.axis(number, 0.0)  # SDL starts its virtual triggers elsewhere
-
-    def detach(self) -> None:
-        self._sdl.SDL_JoystickDetachVirtual(self._index)
-
-    def axis(self, number: int, value: float) -> None:
-        self._sdl.SDL_JoystickSetVirtualAxis(self._handle, number, round(value * 32767))
-
-    def button(self, number: int, down: bool) -> None:
-        self._sdl.SDL_JoystickSetVirtualButton(self._handle, number, down)
-        self._pump()  # SDL compares the states at each pump; a tap is two
-
-    def hat_right(self, down: bool) -> None:
-        self._sdl.SDL_JoystickSetVirtualHat(self._handle, 0, 2 * down)
 
 
 @pytest.fixture
