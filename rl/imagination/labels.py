@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import Calibrator
 from reward_model.interface import RewardModel
 from reward_model.labels import Thresholds, label_clips
-from rl.imagination.clip import ImaginedClip, Origin
+from rl.imagination.clip import ImaginedClip, Start
 from robot.types import Label
 from worldmodel.counterfactual import BranchKind
 
@@ -60,6 +60,11 @@ class Labeller(Protocol):
         """Continue from `state()`."""
 
 
+def scorer_version(reward_model: int, world_model: int) -> str:
+    """What a calibrator calls the scores of a reward model on what a world model showed."""
+    return f"reward-{reward_model}/world-{world_model}"
+
+
 class TruthLabeller:
     """Takes the simulator's word: for the ceiling, and to find out what labels cost."""
 
@@ -94,11 +99,21 @@ class RewardModelLabeller:
 
     Labels come from its raw scores and its own thresholds, which were chosen on held-out real episodes. The calibrated
     score goes into the provenance, and the calibrator's gate says how far imagined labels are to be trusted at all.
+
+    unseen: whether the version that imagines has learned nothing from the episode of a start, so that its replay is a
+    test and no rehearsal.
     """
 
-    def __init__(self, model: RewardModel, thresholds: Thresholds, calibrator: Calibrator, task: str) -> None:
+    def __init__(
+        self,
+        model: RewardModel,
+        thresholds: Thresholds,
+        calibrator: Calibrator,
+        task: str,
+        unseen: Callable[[Start], bool] = lambda start: False,
+    ) -> None:
         self._model, self._thresholds = model, thresholds
-        self.calibrator, self._task = calibrator, task
+        self.calibrator, self._task, self._unseen = calibrator, task, unseen
         self._scorer = ScorerKey(task, "none")
 
     @property
@@ -137,7 +152,7 @@ class RewardModelLabeller:
         }
         found = label_clips(self._model.score(images), self._thresholds)
         version = clips[0].world_model_version
-        self._scorer = ScorerKey(self._task, f"reward-{self._model.version}/world-{version}")
+        self._scorer = ScorerKey(self._task, scorer_version(self._model.version, version))
         calibrated = self.calibrator.calibrate(self._scorer, found.score.astype(np.float64))
         return [
             LabelledClip(
@@ -162,7 +177,7 @@ class RewardModelLabeller:
                 true=float(Label.SUCCESS in one.clip.truth),
                 # Episodes of both stores are numbered from 0 on.
                 episode=2 * one.clip.start.episode + int(one.clip.start.origin),
-                kind=AnchorKind.REPLAY if one.clip.start.origin is Origin.DEMO else AnchorKind.HINDSIGHT,
+                kind=AnchorKind.HINDSIGHT if self._unseen(one.clip.start) else AnchorKind.REPLAY,
             )
             for one in labelled
             if one.clip.kind is BranchKind.REPLAY

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rl.replay.reader import StoreReader
+from robot.tasks import PROPRIO_NAMES
 from robot.types import Array, Float32
 
 GRIPPER_THRESHOLD = 0.5  # of the action entry, as the governor has it
+GRIPPER_COMMAND = PROPRIO_NAMES.index("gripper_command")
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,20 @@ class ProprioModel:
             held = np.where(np.abs(wish) >= GRIPPER_THRESHOLD, np.sign(wish), proprio[:, self._command])
             clipped[:, self._command] = held
         return clipped
+
+
+def fit_proprio(readers: Sequence[StoreReader], config: ProprioConfig) -> ProprioModel:
+    """Fitted on the newest real transitions of some stores; raises ValueError where there are too few."""
+    columns = [_transitions(reader, config.newest) for reader in readers]
+    before, action, after = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    return ProprioModel(before, action, after, config, command_index=GRIPPER_COMMAND)
+
+
+def _transitions(reader: StoreReader, newest: int) -> tuple[Float32, Float32, Float32]:
+    rows = reader.valid_starts[: reader.num_settled][-newest:]
+    records = reader.records(rows)
+    after = reader.records(rows + 1)["observation"]["proprio"]
+    return records["observation"]["proprio"], records["transition"]["action"], after
 
 
 def _features(proprio: Float32, action: Float32) -> NDArray[np.float64]:

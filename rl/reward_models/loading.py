@@ -49,6 +49,18 @@ def load_classifier(path: Path, device: torch.device) -> SuccessClassifier:
     return SuccessClassifier.load(path, device=device, make_trunk=lambda c: make_trunk(c).to(device))
 
 
+def load_for_labels(path: Path, task: str, device: torch.device) -> tuple[SuccessClassifier, Thresholds]:
+    """A trained classifier of `task` with its thresholds; raises RewardModelError where it cannot label that."""
+    model = load_classifier(path, device)
+    if model.task != task:
+        raise RewardModelError(f"{path}: judges {model.task!r}, this run is about {task!r}; train one for it")
+    if model.thresholds is None:
+        raise RewardModelError(
+            f"{path}: has no thresholds, too little was held out; train it with more episodes"
+        )
+    return model, model.thresholds
+
+
 def make_judge(source: JudgeSource, schema: StoreSchema, device: torch.device) -> Judge:
     """The judge of the task that a store holds; raises RewardModelError."""
     check_answerable(schema.instruction)

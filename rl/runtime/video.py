@@ -12,25 +12,21 @@ import numpy as np
 import torch
 
 from reward_model.calibration.calibrator import Calibrator
-from reward_model.classifier import SuccessClassifier
-from reward_model.interface import RewardModelError
 from rl.config import ConfigError, TrainConfig
 from rl.imagination.adapting import Adapting
 from rl.imagination.clip import Origin
 from rl.imagination.labels import RewardModelLabeller
-from rl.imagination.proprio import ProprioModel
+from rl.imagination.proprio import fit_proprio
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
-from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
-from rl.reward_models.loading import load_classifier
+from rl.reward_models.loading import load_for_labels
 from rl.runtime.run_dir import RunDir
 from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE
 from rl.world_models.data import ClipData, make_spec
 from rl.world_models.inputs import published_path
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotKind
-from robot.tasks import PROPRIO_NAMES
 from worldmodel import checkpoint
 from worldmodel.adapt import Champion, Scores, Versions
 from worldmodel.counterfactual import Motion
@@ -40,7 +36,6 @@ from worldmodel.following import action_following
 from worldmodel.interface import WorldModel, WorldModelError
 
 FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fitted
-GRIPPER_COMMAND = PROPRIO_NAMES.index("gripper_command")
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
     challenger = fresh() if start is None else load(start)
     imaginer = VideoImaginer(
         challenger if start is None else load(start),
-        _proprio(pool, config),
+        fit_proprio(list(pool.readers.values()), settings.proprio),
         pool,
         motion,
         control_period=env.robot.timing.control_period,
@@ -100,7 +95,7 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
     )
 
     def publish(model: WorldModel) -> None:
-        imaginer.model, imaginer.proprio = model, _proprio(pool, config)
+        imaginer.model, imaginer.proprio = model, fit_proprio(list(pool.readers.values()), settings.proprio)
 
     def trust(scores: Mapping[str, float]) -> None:
         board.set(WORLD_MODEL_GATE, round(MILLIONTHS * settings.trust.gate(scores)))
@@ -143,31 +138,9 @@ def _start(path: str | None, versions: Versions) -> Path | None:
 def _labeller(config: TrainConfig, data: ClipData, device: torch.device) -> RewardModelLabeller:
     settings = config.synthetic.video
     assert settings.reward_model is not None
-    model: SuccessClassifier = load_classifier(Path(settings.reward_model), device)
-    if model.task != data.schema.task:
-        raise RewardModelError(
-            f"{settings.reward_model}: judges {model.task!r}, this run is about {data.schema.task!r}; train one for it"
-        )
-    if model.thresholds is None:
-        raise RewardModelError(
-            f"{settings.reward_model}: has no thresholds, too little was held out; train it with more episodes"
-        )
-    return RewardModelLabeller(model, model.thresholds, Calibrator(settings.calibration), model.task)
-
-
-def _proprio(pool: StartPool, config: TrainConfig) -> ProprioModel:
-    """Fitted on the newest real transitions of both stores."""
-    newest = config.synthetic.video.proprio.newest
-    columns = [_transitions(reader, newest) for reader in pool.readers.values()]
-    before, action, after = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    return ProprioModel(before, action, after, config.synthetic.video.proprio, command_index=GRIPPER_COMMAND)
-
-
-def _transitions(reader: StoreReader, newest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rows = reader.valid_starts[: reader.num_settled][-newest:]
-    records = reader.records(rows)
-    after = reader.records(rows + 1)["observation"]["proprio"]
-    return records["observation"]["proprio"], records["transition"]["action"], after
+    path = Path(settings.reward_model)
+    model, thresholds = load_for_labels(path, data.schema.task, device)
+    return RewardModelLabeller(model, thresholds, Calibrator(settings.calibration), model.task)
 
 
 class _Judge:
