@@ -19,7 +19,8 @@ class VideoImaginer:
     """Branches from real frames. Nobody knows their outcome: every truth is UNKNOWN.
 
     Actions are clipped to the workspace, as the governor would, before they are imagined. An imagined path ends before
-    the model's risk exceeds `max_risk`; a risk that is no number exceeds it.
+    the model's risk exceeds `max_risk`; a risk that is no number exceeds it. learned_episodes: online episodes from
+    which the model may have learned, the first of the run.
     """
 
     def __init__(
@@ -31,8 +32,9 @@ class VideoImaginer:
         *,
         control_period: float,
         max_risk: float,
+        learned_episodes: int = 0,
     ) -> None:
-        self.model, self.proprio = model, proprio
+        self.model, self.proprio, self.learned_episodes = model, proprio, learned_episodes
         self._pool, self._motion, self._period, self._max_risk = pool, motion, control_period, max_risk
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from reward_model.calibration.calibrator import Calibrator
 from rl.config import ConfigError, TrainConfig
 from rl.imagination.adapting import Adapting
-from rl.imagination.clip import Origin
+from rl.imagination.clip import Origin, Start
 from rl.imagination.labels import RewardModelLabeller
 from rl.imagination.proprio import fit_proprio
 from rl.imagination.starts import StartPool
@@ -81,6 +81,9 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
     spec = make_spec(data.schema, settings.model.context_frames, settings.model.max_horizon)
     versions = Versions(run.path / "world_model" / "versions")
     load = partial(load_world_model, device=device, spec=spec)
+    online = pool.readers[Origin.ONLINE]
+    # A version of this run that is taken up again may have learned from all that there is by now.
+    learned = online.num_episodes if versions.all() else 0
     start = _start(settings.world_model, versions)
     board.set(WORLD_MODEL_GATE, 0)  # what an earlier session measured says nothing of this model
     fresh = partial(make_world_model, settings.model, spec, device=device, seed=config.seed)
@@ -92,10 +95,16 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
         motion,
         control_period=env.robot.timing.control_period,
         max_risk=settings.max_risk,
+        learned_episodes=learned,
     )
 
     def publish(model: WorldModel) -> None:
         imaginer.model, imaginer.proprio = model, fit_proprio(list(pool.readers.values()), settings.proprio)
+        imaginer.learned_episodes = online.num_episodes
+
+    def unseen(start: Start) -> bool:
+        held_out = bool(settings.holdout.contains(np.array([start.episode]))[0])
+        return start.origin is Origin.ONLINE and (held_out or start.episode >= imaginer.learned_episodes)
 
     def trust(scores: Mapping[str, float]) -> None:
         board.set(WORLD_MODEL_GATE, round(MILLIONTHS * settings.trust.gate(scores)))
@@ -108,13 +117,13 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
         settings.schedule,
         data.sampler(Split.TRAIN),
         fitted=start is not None,
-        new_episodes=lambda: pool.readers[Origin.ONLINE].num_episodes,
+        new_episodes=lambda: online.num_episodes,
         published=lambda version: load(versions.path(version)),
         publish=publish,
         trust=trust,
         rng=rng,
     )
-    return Video(imaginer, _labeller(config, data, device), adapting)
+    return Video(imaginer, _labeller(config, data, device, unseen), adapting)
 
 
 def _start(path: str | None, versions: Versions) -> Path | None:
@@ -135,12 +144,14 @@ def _start(path: str | None, versions: Versions) -> Path | None:
     return own
 
 
-def _labeller(config: TrainConfig, data: ClipData, device: torch.device) -> RewardModelLabeller:
+def _labeller(
+    config: TrainConfig, data: ClipData, device: torch.device, unseen: Callable[[Start], bool]
+) -> RewardModelLabeller:
     settings = config.synthetic.video
     assert settings.reward_model is not None
     path = Path(settings.reward_model)
     model, thresholds = load_for_labels(path, data.schema.task, device)
-    return RewardModelLabeller(model, thresholds, Calibrator(settings.calibration), model.task)
+    return RewardModelLabeller(model, thresholds, Calibrator(settings.calibration), model.task, unseen)
 
 
 class _Judge:

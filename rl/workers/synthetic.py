@@ -21,6 +21,7 @@ from rl.workers.ports import (
     WORLD_MODEL_GATE,
     CountersPort,
 )
+from robot.types import Label
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class SyntheticShare:
         )
 
     def metrics(self) -> dict[str, float]:
-        """Every factor of the ratio."""
+        """Every factor of the ratio, and what may still be drawn."""
+        sizes = self._queues.sizes()
         return self._pacer.metrics() | {
             "selection/ratio": self._ratio.value,
             "selection/gate_world_model": self._gates.world_model,
@@ -107,6 +109,8 @@ class SyntheticShare:
             "selection/gate_calibration": self._gates.calibration,
             "selection/alive": float(self._gates.alive),
             "selection/used": float(self._queues.drawn),
+            "selection/queue_successes": float(sizes[Label.SUCCESS]),
+            "selection/queue_failures": float(sizes[Label.FAILURE]),
         }
 
     def state(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
 from reward_model.labels import Thresholds
 from rl.build import make_schema
@@ -188,6 +189,22 @@ def test_replays_open_the_gate_of_a_good_judge_and_not_of_a_blind_one(cell: Cell
         blind.label([replay])
     assert good.gate > 0.5 and blind.gate == 0.0
     assert good.metrics()["calibration/effective_anchors"] >= 100
+
+
+def test_only_replays_that_the_model_has_not_rehearsed_count_as_tests(cell: Cell) -> None:
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    seen: list[AnchorPair] = []
+
+    class Told(Calibrator):
+        def observe(self, key: ScorerKey, group: Sequence[AnchorPair]) -> None:
+            seen.extend(group)
+
+    judge = Judge(cell, 0.9)
+    one = RewardModelLabeller(
+        judge, Thresholds(0.8, 0.2), Told(CalibrationConfig()), "press", lambda start: start.episode >= 5
+    )
+    one.label([with_truth(clip, True, episode) for episode in (4, 5)])
+    assert [pair.kind for pair in seen] == [AnchorKind.REPLAY, AnchorKind.HINDSIGHT]
 
 
 def test_trust_needs_gain_and_following_and_a_measurement() -> None:
