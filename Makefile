@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help setup demo test test-lerobot check format bench clean
+.PHONY: help setup demo test test-lerobot test-ros check format bench clean
 
 help:
 	@echo "make demo    set everything up, train the press task on the simulated arm, show the result"
 	@echo "make test    set everything up, run the tests"
 	@echo "make test-lerobot  LeRobot's own reader reads what is exported, in an environment of its own (large)"
+	@echo "make test-ros  a real ROS 2 node takes the A1X driver's targets and feeds it, in an environment of its own"
 	@echo "make check   format, lint, types, import directions"
 	@echo "make format  rewrite the files in the project's format"
 	@echo "make bench   speed benchmarks, JSON under benchmarks/results/"
@@ -43,6 +44,16 @@ test-lerobot: setup $(LEROBOT)
 	@out=$$(mktemp -d) && trap 'rm -r "$$out"' EXIT && \
 	  OMP_NUM_THREADS=1 PYTHONPATH=.:tests/rl $(BIN)/python tests/interop/lerobot_write.py "$$out" && \
 	  HF_HUB_OFFLINE=1 HF_HOME="$$out/hf" $(LEROBOT) tests/interop/lerobot_read.py "$$out/datasets"
+
+# An interpreter with ROS 2 Jazzy; its packages are on PyPI. Python 3.11 has wheels.
+ROS ?= .venv-ros/bin/python
+
+.venv-ros/bin/python:
+	$(PYTHON) -m venv .venv-ros
+	.venv-ros/bin/pip install --quiet ros-jazzy-rclpy==7.1.6 "ros-sensor-msgs<5.4" "ros-geometry-msgs<5.4" "ros-rmw-fastrtps-cpp<9"
+
+test-ros: setup $(ROS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.interop.ros_drive $(ROS)
 
 check: setup
 	$(BIN)/ruff format --check .
