@@ -18,6 +18,7 @@ COMMANDS = {
     "show": "an episode as text, contact sheet and film",
     "import-dataset": "a LeRobot dataset becomes a replay store",
     "export-dataset": "a replay store becomes a LeRobot dataset",
+    "post-train-vla": "a language-conditioned policy improves in the world model, anchored on the robot",
     "calibration-demo": "what an unchecked judge costs, and what a tenth of real tests puts right",
     "finetune-world-model": "train the world model on a run, a store or a LeRobot dataset, and publish it",
     "evaluate-world-model": "PSNR, SSIM, LPIPS and action following of a world model on held-out clips",

@@ -24,6 +24,7 @@ from rl.checkpoint import CheckpointError
 from rl.config import SCHEMAS, ConfigError, groups, keys
 from rl.replay.errors import StoreError
 from rl.runtime.weights import WeightsError
+from rl.vla.policy import PolicyError
 from robot.interfaces import DeviceError, RobotFault
 from robot.types import BadDataError
 from worldmodel.interface import WorldModelError
@@ -42,6 +43,7 @@ EXPECTED = (  # their messages name the place and the remedy
     WorldModelError,
     LpipsWeightsError,
     RewardModelError,
+    PolicyError,
 )
 FOREIGN = (  # from torn files and a full disk, whose messages name less
     ValueError,

@@ -30,6 +30,7 @@ from rl.overrides import explain, in_grammar
 from rl.replay.lerobot.config import ExportConfig, ImportConfig
 from rl.reward_models.config import EvaluateRewardModelConfig, TrainRewardModelConfig
 from rl.synthetic import SyntheticConfig
+from rl.vla.config import PostTrainVLAConfig
 from rl.workers.actor import ActorConfig
 from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import ActorWaits, PacingConfig
@@ -282,6 +283,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "evaluate-world-model": EvaluateWorldModelConfig,
     "audit-world-model": AuditWorldModelConfig,
     "calibration-demo": CalibrationDemoConfig,
+    "post-train-vla": PostTrainVLAConfig,
     "train-reward-model": TrainRewardModelConfig,
     "evaluate-reward-model": EvaluateRewardModelConfig,
 }
