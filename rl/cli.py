@@ -15,6 +15,7 @@ COMMANDS = {
     "record": "record demonstrations, scripted or by hand",
     "evaluate": "success rate of a trained policy with its confidence interval",
     "bench": "tasks x arms x seeds, with a table and learning curves",
+    "ablate": "replay a recorded run to changed learners, without a robot",
     "show": "an episode as text, contact sheet and film",
     "import-dataset": "a LeRobot dataset becomes a replay store",
     "export-dataset": "a replay store becomes a LeRobot dataset",

@@ -90,7 +90,7 @@ class ValueCheck:
         """
         self._reader.refresh()
         usable = [e for e in self._reader.episodes() if not e.discarded and e.num_transitions > 0]
-        pairs = [self._compare(info) for info in usable[-self._config.episodes :]]
+        pairs = [self.compare(info) for info in usable[-self._config.episodes :]]
         if not pairs:
             return {}
         values, returns = (np.concatenate(column) for column in zip(*pairs, strict=True))
@@ -101,8 +101,8 @@ class ValueCheck:
             "learner/value_steps": len(values),
         }
 
-    def _compare(self, info: EpisodeInfo) -> tuple[Array, Array]:
-        """Q and return of the steps of one episode that count."""
+    def compare(self, info: EpisodeInfo) -> tuple[Array, Array]:
+        """Q and return of the steps of one episode that count, (N,) each."""
         rows = np.arange(info.first_row, info.end_row - 1)
         steps = self._reader.records(rows)["transition"]
         corrected = np.flatnonzero(steps["intervened"])

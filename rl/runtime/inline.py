@@ -9,11 +9,19 @@ from rl.runtime.imagining import make_world_model
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
 from rl.runtime.session import Session
-from rl.workers.ports import ALIVE, OPERATOR_STOP, STOP
+from rl.workers.ports import ALIVE, OPERATOR_STOP, STOP, Worker
 
 
-def run_inline(run: RunDir, on_tick: Callable[[], None]) -> int:
-    """Run to the end; returns the exit code. Ctrl-C ends cleanly: the arm holds, the learner checkpoints."""
+def run_inline(
+    run: RunDir,
+    on_tick: Callable[[], None],
+    make_actor: Callable[[RunDir], Worker] = make_actor,
+    make_world_model: Callable[[RunDir], Worker] = make_world_model,
+) -> int:
+    """Run to the end; returns the exit code. Ctrl-C ends cleanly: the arm holds, the learner checkpoints.
+
+    make_actor, make_world_model: others than a robot's and an imagining one, such as those that replay a recording.
+    """
     interrupted = InterruptFlag()
     # The learner first: what its optimisers import must precede the GL context of the actor's cameras.
     learner = Session("learner", make_learner(run), run)
