@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +15,8 @@ from robot.arm_env import ArmEnv, EnvFacts
 from robot.interfaces import Clock
 from robot.robot import Robot, RobotMemory
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
+
+_log = logging.getLogger(__name__)
 
 OVERRUN_TOLERANCE = 0.1  # share of the control period by which a tick may be late
 
@@ -53,7 +57,8 @@ class RobotEnv(ArmEnv):
     `terminated` once success has held for `hold_steps` steps; `truncated` at `max_steps`, with the cell's word
     for what went wrong in `info["failure"]`.
 
-    A tick that comes late is reported (`info["overrun"]`, `overruns`), and the next is due a period later.
+    A tick that comes late is reported (`info["overrun"]`, `overruns`), and the next is due a period later. An old
+    image is reported too (`info["late_views"]`, `late_images`); with one too old to be shown the arm waits, holding.
     teleport: reset places a simulated arm without motion. With `options={"smooth": True}`, and wherever
     teleport is False, the arm moves to its start within the governor's caps.
     """
@@ -62,12 +67,14 @@ class RobotEnv(ArmEnv):
         self.robot = robot
         self.workcell = workcell
         self.overruns = 0
+        self.late_images: Counter[str] = Counter()  # by view
         self._teleport = teleport
         self._np_random, self._np_random_seed = seeding.np_random(seed)
         self._period = robot.timing.control_period
         self._tick = self._due = 0.0
         self._steps = self._held = 0
         self._ready = False
+        self._late: set[str] = set()  # views, at the newest step
         self._observation: Observation | None = None
         spaces: dict[str, gym.Space[Any]] = {
             "proprio": gym.spaces.Box(-np.inf, np.inf, (self.proprio_spec.dim,), np.float32)
@@ -124,6 +131,8 @@ class RobotEnv(ArmEnv):
         """Begin an episode; on a virtual clock the same seed gives the same episode. Raises RobotFault."""
         super().reset(seed=seed)
         self._ready = False
+        if not self._teleport:
+            self.robot.await_cameras()
         smooth = not self._teleport or bool((options or {}).get("smooth", False))
         if smooth:
             self.robot.move_joints(self.robot.spec.reset_joints)
@@ -169,6 +178,7 @@ class RobotEnv(ArmEnv):
             "clipped": sorted(reason.value for reason in command.clipped),
             "period": period,
             "overrun": overrun,
+            "late_views": self._late_views(observation),
         }
         if truncated:
             info["failure"] = self.workcell.failure()
@@ -199,6 +209,17 @@ class RobotEnv(ArmEnv):
         """Hold the arm and release the devices."""
         self._ready = False
         self.robot.close()
+
+    def _late_views(self, observation: Observation) -> list[str]:
+        """Views whose image is older than it should be, though still shown."""
+        oldest = observation.timestamp - self.robot.timing.late_frame_age
+        late = sorted(view for view, time in observation.image_timestamps.items() if time < oldest)
+        for view in set(late) - self._late:
+            age = observation.timestamp - observation.image_timestamps[view]
+            _log.warning("camera %s is late: its newest image is %.2f s old", view, age)
+        self._late = set(late)
+        self.late_images.update(late)
+        return late
 
     def _wait_for_tick(self) -> tuple[bool, float]:
         """Sleep until the tick is due; returns whether it came late and the time since the last one [s]."""

@@ -16,6 +16,8 @@ from robot.arm_env import ArmEnv
 from robot.arms.a1x import A1XArm
 from robot.arms.a1x_config import A1XConfig
 from robot.arms.piper import PiperArm, PiperConfig, piper_geometry
+from robot.cameras.config import CameraConfig, check_cameras
+from robot.cameras.view import make_views
 from robot.cell import AttendedCell, CellConfig
 from robot.clock import VirtualClock, WallClock
 from robot.env import RobotEnv
@@ -79,7 +81,8 @@ class RobotConfig:
     """Arm, task, clock and what is observed.
 
     foreign: with kind=foreign, <module>:<function>; the function gets this config and returns a ForeignTask.
-    cell: of a physical arm; its `task` is a name of your own, such as `plug`.
+    cell: of a physical arm; its `task` is a name of your own, such as `plug`. cameras: of a physical arm, one entry for
+    each of `views`, whose names are your own too.
     """
 
     kind: RobotKind = RobotKind.SIM
@@ -93,6 +96,7 @@ class RobotConfig:
     action_frame: DeltaFrame = DeltaFrame.BASE  # axes of the actions
     proprio_frame: ProprioFrame = ProprioFrame.BASE  # where the tool's pose is seen from
     cell: CellConfig = field(default_factory=CellConfig)
+    cameras: dict[str, CameraConfig] = field(default_factory=dict)
     a1x: A1XConfig = field(default_factory=A1XConfig)
     piper: PiperConfig = field(default_factory=PiperConfig)
 
@@ -112,6 +116,8 @@ class RobotConfig:
                     f"robot.kind={self.kind.value}: a physical arm lives in real time; use robot.clock=wall"
                 )
             self.cell.check_measured()
+            if self.obs is ObsKind.PIXELS:
+                check_cameras(self.cameras, self.views, self.image_px)
         elif self.task not in TASKS:
             raise ValueError(f"robot.task={self.task}: no such task; {_nearest(self.task, TASKS)}")
         if not 32 <= self.image_px <= 512:
@@ -123,6 +129,10 @@ class RobotConfig:
             raise ValueError(f"robot.views: {unknown[0]} is no view; {_nearest(unknown[0], VIEWS)}")
         if not self.views or len(set(self.views)) != len(self.views):
             raise ValueError(f"robot.views: expected at least one view, each once, got {list(self.views)}")
+        if self.cameras and not self.kind.physical:
+            raise ValueError(
+                f"robot.cameras: robot.kind={self.kind.value} brings its own views; cameras are for a physical arm"
+            )
 
 
 def make_env(
@@ -143,14 +153,13 @@ def make_robot_env(
     seed: int = 0,
     faults: SimFaults | None = None,
     on_transition: Callable[[GovernorTransition], None] | None = None,
-    cameras: Sequence[Camera] = (),
     operator: Operator | None = None,
 ) -> RobotEnv:
     """The connected environment; `seed` is that of the first unseeded reset. Raises DeviceError, ValueError.
 
     Call it in the thread that will step the environment: OpenGL binds to it. faults: for tests.
     on_transition: told of every change of the safety governor's state, with a physical arm from two threads.
-    cameras: those of a physical arm. operator: who lets it move; by default the person at the terminal.
+    operator: who lets a physical arm move; by default the person at the terminal.
     """
     match config.kind:
         case RobotKind.SIM:
@@ -158,7 +167,7 @@ def make_robot_env(
         case RobotKind.FOREIGN:
             raise ValueError("robot.kind=foreign: there is no robot of ours in it; make_env() makes it")
         case RobotKind.A1X | RobotKind.PIPER:
-            env = _make_physical_env(config, seed, on_transition, cameras, operator or TerminalOperator())
+            env = _make_physical_env(config, seed, on_transition, operator or TerminalOperator())
     env.spec = _gym_spec(config, seed)
     return env
 
@@ -275,21 +284,18 @@ def _make_physical_env(
     config: RobotConfig,
     seed: int,
     on_transition: Callable[[GovernorTransition], None] | None,
-    cameras: Sequence[Camera],
     operator: Operator,
 ) -> RobotEnv:
-    if config.obs is ObsKind.PIXELS and sorted(camera.name for camera in cameras) != sorted(config.views):
-        raise ValueError(
-            f"robot.views: expected a camera for each of {sorted(config.views)}, got "
-            f"{sorted(camera.name for camera in cameras)}; without cameras use robot.obs=state"
-        )
     clock, cell = _make_clock(config.clock), config.cell
     kinematics = _kinematics(config)
     timing = TimingConfig(control_period=1.0 / config.control_hz)
     spec = cell.spec(config.task, kinematics)
+    cameras: Sequence[Camera] = ()
+    if config.obs is ObsKind.PIXELS:
+        cameras = make_views(config.cameras, config.views, config.image_px, clock)
     robot = Robot(
         _make_arm(config, clock),
-        cameras if config.obs is ObsKind.PIXELS else (),
+        cameras,
         SafetyGovernor(
             cell.safety(spec, kinematics, timing.control_period), kinematics, on_transition=on_transition
         ),

@@ -28,15 +28,22 @@ class TimingConfig:
     """Times of the control loop, in seconds."""
 
     control_period: float = 0.1
+    late_frame_age: float = 0.1  # an older image is reported as late
     max_frame_age: float = 0.3  # an older image is not shown to a policy
     frame_timeout: float = 1.0  # how long to hold and wait for a fresh one
+    camera_recovery: float = 40.0  # how long to wait between episodes while a camera is connected anew
     frame_poll: float = 0.01
 
     def __post_init__(self) -> None:
         if not 0.02 <= self.control_period <= 1.0:
             raise ValueError(f"TimingConfig.control_period: expected 0.02 to 1 s, got {self.control_period}")
-        if not (self.max_frame_age > 0 and self.frame_timeout > 0 and self.frame_poll > 0):
-            raise ValueError("TimingConfig: max_frame_age, frame_timeout and frame_poll must be > 0 s")
+        if not (0 < self.late_frame_age <= self.max_frame_age):
+            raise ValueError(
+                "TimingConfig: expected 0 < late_frame_age <= max_frame_age, got "
+                f"{self.late_frame_age} and {self.max_frame_age} s"
+            )
+        if not (self.frame_timeout > 0 and self.frame_poll > 0 and self.camera_recovery > 0):
+            raise ValueError("TimingConfig: frame_timeout, frame_poll and camera_recovery must be > 0 s")
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,26 @@ class Robot:
             self._arm.hold()
             self._governor.hold(self._arm.state(), self.clock.now())
 
+    def arm_state(self) -> ArmState:
+        """The newest measured state of the arm."""
+        return self._arm.state()
+
+    def await_cameras(self) -> None:
+        """Return once every view is fresh. Between episodes nothing moves, so there is time for a camera to come back.
+
+        Where one is lost, the operator is asked to mend it, and it is connected again. Raises RobotFault `stale_frame`,
+        `camera_lost` or `not_confirmed`, DeviceError where it cannot be connected.
+        """
+        try:
+            self._fresh_frames(self.timing.camera_recovery)
+        except RobotFault as fault:
+            if self._operator is None:
+                raise
+            self._operator.confirm(f"{fault}. Is it mended, and shall it be connected again?")
+            for camera in self.cameras:
+                camera.connect()
+            self._fresh_frames(self.timing.camera_recovery)
+
     def allow_motion(self) -> None:
         """A person has looked at the cell: acknowledge a fault and let the next episode begin."""
         self._await_feedback()
@@ -218,9 +245,10 @@ class Robot:
     def observe(self) -> Observation:
         """Images and proprio now, waiting and holding while a view is stale.
 
-        Raises RobotFault `stale_frame` if it stays stale, `nan_feedback` for a reading that is not finite.
+        Raises RobotFault `stale_frame` if it stays stale, `camera_lost` if its device is gone, `nan_feedback` for a
+        reading that is not finite.
         """
-        frames = self._fresh_frames()
+        frames = self._fresh_frames(self.timing.frame_timeout)
         state = self._arm.state()
         proprio = self._proprio(state)
         if not np.isfinite(proprio).all():
@@ -286,10 +314,17 @@ class Robot:
         while (now := self.clock.now()) < give_up and not self._governor.is_recent(self._arm.state(), now):
             self.clock.sleep_until(now + self.timing.frame_poll)
 
-    def _fresh_frames(self) -> dict[str, Frame]:
+    def _read_cameras(self) -> dict[str, Frame]:
+        try:
+            return {camera.name: camera.read() for camera in self.cameras}
+        except DeviceError as error:
+            self.hold()
+            raise RobotFault("camera_lost", str(error)) from error
+
+    def _fresh_frames(self, timeout: float) -> dict[str, Frame]:
         give_up: float | None = None
         while True:
-            frames = {camera.name: camera.read() for camera in self.cameras}
+            frames = self._read_cameras()
             now = self.clock.now()
             ages = {view: now - frame.timestamp for view, frame in frames.items()}
             stale = [view for view, age in ages.items() if age > self.timing.max_frame_age]
@@ -297,13 +332,13 @@ class Robot:
                 return frames
             if give_up is None:
                 self.hold()
-                give_up = now + self.timing.frame_timeout
+                give_up = now + timeout
             elif now >= give_up:
                 listed = ", ".join(f"{view} ({ages[view]:.2f} s old)" for view in stale)
                 raise RobotFault(
                     "stale_frame",
                     f"expected images younger than {self.timing.max_frame_age} s, got {listed} after waiting "
-                    f"{self.timing.frame_timeout} s; check the camera's cable and its USB port",
+                    f"{timeout} s; check the camera's cable and its USB port",
                 )
             self.clock.sleep_until(now + self.timing.frame_poll)
 

@@ -1,0 +1,1 @@
+"""Cameras beside a physical arm: vendor library -> newest frame -> the views that a policy sees."""
