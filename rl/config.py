@@ -216,15 +216,25 @@ class EvaluateConfig:
             raise ValueError(f"episodes: expected at least 1, got {self.episodes}")
 
 
+class ShowSource(Enum):
+    """What of a run is shown."""
+
+    ALL = "all"  # every store, episode by episode
+    SYNTHETIC = "synthetic"  # imagined clips, each beside the real steps that it branched from
+
+
 @dataclass(frozen=True)
 class ShowConfig:
     """Everything that `groundhog show` needs. path: a run, one store or a LeRobot dataset.
 
+    source: synthetic shows imagined clips of a run beside the real ones, `clips` of them up to `episode`.
     episode: index, negative from the end. check: verify every row's checksum, and look for torn, doubled, shifted and
     frozen data; exit code 1 where something is found.
     """
 
     path: str = "???"
+    source: ShowSource = ShowSource.ALL
+    clips: int = 8
     episode: int = -1
     out: str | None = (
         None  # directory for the contact sheet and the film; default <store>/show, <dataset>_show
@@ -233,8 +243,8 @@ class ShowConfig:
     check: bool = False
 
     def __post_init__(self) -> None:
-        if self.columns < 1:
-            raise ValueError(f"columns: expected at least 1, got {self.columns}")
+        if self.columns < 1 or self.clips < 1:
+            raise ValueError(f"show: expected columns and clips >= 1, got {self.columns}, {self.clips}")
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from rl import command
-from rl.config import ConfigError, ShowConfig, load
+from rl.config import ConfigError, ShowConfig, ShowSource, load
 from rl.inspection import dataset_table, episode_table, step_table, store_paths, store_recording
 from rl.pictures import save_film, save_png, strip
+from rl.relived import read_relived, relived_table, side_by_side
 from rl.replay.lerobot.layout import is_dataset, read_layout
 from rl.replay.lerobot.recordings import read_episodes
 from rl.replay.quality import Finding, check
 from rl.replay.reader import StoreReader
+from rl.runtime.run_dir import RunDir
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,8 +30,10 @@ def _show(overrides: list[str]) -> int:
     assert isinstance(config, ShowConfig)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=140)  # tables in a file or a pipe keep their columns
+        console = Console(width=160)  # tables in a file or a pipe keep their columns
     path = Path(config.path)
+    if config.source is ShowSource.SYNTHETIC:
+        return _show_relived(path, config, console)
     if is_dataset(path):
         return _show_dataset(path, config, console)
     return max(_show_store(store, config, console) for store in store_paths(path))
@@ -52,6 +56,29 @@ def _show_store(path: Path, config: ShowConfig, console: Console) -> int:
         path / "show", episode.episode, episode.images, episode.intervened.tolist(), config, console
     )
     return found
+
+
+def _show_relived(path: Path, config: ShowConfig, console: Console) -> int:
+    """Imagined clips of the run `path` beside the real ones."""
+    run = RunDir(path)
+    if not run.synthetic.is_dir():
+        raise ConfigError(f"path={path}: expected a run that imagines; it has no {run.synthetic.name}/")
+    clips = read_relived(run.synthetic, run.demo, run.real, config.episode, config.clips)
+    if not clips:
+        raise ConfigError(
+            f"{run.synthetic}: no imagined clip was admitted so far; selection/refused/* in {run.metrics_path} says why"
+        )
+    console.print(
+        relived_table(f"{run.synthetic}: {len(clips)} of {clips[-1].number + 1} imagined clips", clips)
+    )
+    picture = side_by_side(clips, config.columns)
+    if picture is None:
+        console.print("state observations: no pictures to show")
+        return 0
+    out = Path(config.out) if config.out else run.synthetic / "show"
+    name = f"clips_{clips[0].number:06d}_{clips[-1].number:06d}.png"
+    console.print(f"contact sheet {save_png(out / name, picture)}", soft_wrap=True)
+    return 0
 
 
 def _show_dataset(path: Path, config: ShowConfig, console: Console) -> int:

@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image as PilImage
 
 from reward_model.classifier import ClassifierConfig, SuccessClassifier
 from reward_model.labels import Thresholds
 from rl import cli
 from rl.batch import SYNTHETIC
 from rl.metrics import read_metrics
+from rl.pictures import TILE
+from rl.relived import CAPTION, read_relived
 from rl.replay.reader import StoreReader
 from rl.replay.rows import provenance_of
 from rl.runtime.run_dir import RunDir
@@ -134,13 +137,24 @@ def test_a_run_that_could_not_imagine_is_refused_before_it_starts(
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
+def test_imagined_clips_of_a_state_run_are_shown_without_pictures(
+    imagined: RunDir, plain: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["show", f"path={imagined.path}", "source=synthetic"]) == 0
+    assert "no pictures" in capsys.readouterr().out
+    assert cli.main(["show", f"path={plain.path}", "source=synthetic"]) == 2
+    assert "expected a run that imagines" in capsys.readouterr().err
+
+
 def test_the_summary_counts_what_was_imagined(imagined: RunDir) -> None:
     summary = json.loads((imagined.path / "summary.json").read_text())
     assert summary["generated"] >= summary["admitted"] > 0 and summary["used"] > 0
     assert 0.0 < summary["ratio_mean"] <= 0.30 + 1e-9
 
 
-def test_a_run_imagines_video_and_uses_none_of_it_before_its_labels_have_proven_right(tmp_path: Path) -> None:
+def test_a_run_imagines_video_and_uses_none_of_it_before_its_labels_have_proven_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pixels = ("robot.obs=pixels", "robot.image_px=32", "agent.encoder.channels=[4,8,8]")
     demos = tmp_path / "demos"
     assert cli.main(["record", f"out={demos}", "robot.image_px=32", "demos.episodes=5"]) == 0
@@ -174,6 +188,19 @@ def test_a_run_imagines_video_and_uses_none_of_it_before_its_labels_have_proven_
     assert [path.stem for path in (run.path / "world_model" / "versions").iterdir()] == ["000007"], (
         "the given version is the run's first, and its successors are numbered behind it"
     )
+    assert last["world_model/admitted"] > 0
+    capsys.readouterr()
+    assert cli.main(["show", f"path={run.path}", "source=synthetic", "clips=3"]) == 0
+    (sheet,) = (run.synthetic / "show").glob("clips_*.png")
+    shown = capsys.readouterr().out
+    assert "really" in shown and "admitted" in shown and sheet.name in shown.replace("\n", "")
+    clips = read_relived(run.synthetic, run.demo, run.real, -1, 3)
+    assert [clip.number for clip in clips] == sorted(clip.number for clip in clips) and len(clips) == 3
+    for clip in clips:
+        for view, frames in clip.imagined.images.items():
+            np.testing.assert_array_equal(frames[0], clip.real.images[view][clip.first])
+    with PilImage.open(sheet) as picture:
+        assert picture.height == 3 * 2 * (CAPTION + 2 * TILE), "each clip twice, with both cameras"
 
 
 def replace_thresholds(classifier: SuccessClassifier) -> SuccessClassifier:
