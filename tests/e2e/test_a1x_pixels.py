@@ -1,0 +1,182 @@
+"""The A1X driver with cameras: what a stalled or lost one does to an episode, and a whole run from pixels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl import cli, demonstrations
+from rl.replay.reader import StoreReader
+from rl.runtime.run_dir import RunDir
+from robot import factory
+from robot.clock import WallClock
+from robot.env import RobotEnv
+from robot.factory import ObsKind, make_robot_env
+from robot.interfaces import DeviceError, RobotFault, TeleopCommand, TeleopEvent
+from robot.robot import Robot
+from robot.teleop.scripted import ScriptedTeleop
+from tests.e2e.harness import SMALL
+from tests.robot.simulated_a1x import Agreeable, SimulatedA1X, free_domain
+
+pytest.importorskip("cyclonedds", reason="needs the a1x extra: pip install -e '.[a1x]'")
+pytest.importorskip("pyrealsense2", reason="needs the realsense extra: pip install -e '.[realsense]'")
+
+from robot.cameras.config import CameraConfig
+from robot.cameras.view import CameraView
+from robot.sim import d435i
+
+CLOCK = WallClock()
+STAY = np.zeros(7, np.float32)
+FORWARD = TeleopCommand(delta=np.array([1.0, 0, -1.0, 0, 0, 0]), engaged=True)
+SUCCESS = TeleopCommand(delta=np.zeros(6), engaged=True, events=(TeleopEvent.SUCCESS,))
+
+
+@pytest.fixture(scope="module")
+def vendor() -> Iterator[SimulatedA1X]:
+    with SimulatedA1X(free_domain() + 30) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recordings")
+    assert d435i.main([str(folder), "--seconds", "2"]) == 0
+    return folder
+
+
+@pytest.fixture
+def env(vendor: SimulatedA1X, recordings: Path) -> Iterator[RobotEnv]:
+    cameras = {
+        view: CameraConfig(recording=f"{recordings}/{view}.db3", width=320, height=240, warm_up=0.1)
+        for view in ("side", "wrist")
+    }
+    operator = Agreeable()
+    made = make_robot_env(replace(vendor.robot(), obs=ObsKind.PIXELS, cameras=cameras), operator=operator)
+    made.operator = operator  # type: ignore[attr-defined]
+    try:
+        made.reset()
+        yield made
+    finally:
+        made.close()
+
+
+def camera_of(env: RobotEnv, name: str) -> CameraView:
+    camera = next(camera for camera in env.robot.cameras if camera.name == name)
+    assert isinstance(camera, CameraView)
+    return camera
+
+
+def stall(env: RobotEnv, name: str, seconds: float) -> float:
+    """Lose all that the library delivers for so long, as over a bad cable; returns the time at which it began."""
+    stream, began = camera_of(env, name).device._stream, CLOCK.now()
+    wait = stream.wait
+
+    def losing(timeout: float) -> Any:
+        frame = wait(timeout)
+        return None if CLOCK.now() < began + seconds else frame
+
+    stream.wait = losing  # type: ignore[method-assign]
+    return began
+
+
+def test_images_come_with_their_ages_and_the_two_cameras_are_close(env: RobotEnv) -> None:
+    infos = [env.step(STAY)[-1] for _ in range(10)]
+    ages = [info["timestamp"] - np.array(list(info["image_timestamps"].values())) for info in infos]
+    assert 0.02 < np.median(ages) < 0.1  # 30 ms to arrive, 33 ms between two images
+    assert np.median([np.ptp(each) for each in ages]) < 0.05
+    values, *_ = env.step(STAY)
+    assert {view: image.shape for view, image in values["images"].items()} == {
+        "side": (64, 64, 3),
+        "wrist": (64, 64, 3),
+    }
+
+
+def test_a_short_stall_pauses_the_episode_and_shows_no_old_image(
+    env: RobotEnv, caplog: pytest.LogCaptureFixture
+) -> None:
+    stalled, infos = stall(env, "wrist", 0.7), []
+    with caplog.at_level(logging.WARNING):
+        while CLOCK.now() < stalled + 1.2:
+            infos.append(env.step(STAY)[-1])
+    assert all(info["timestamp"] - info["image_timestamps"]["wrist"] < 0.3 + 0.02 for info in infos)
+    assert any(info["late_views"] == ["wrist"] for info in infos) and env.late_images["wrist"] > 0
+    assert "camera wrist is late" in caplog.text
+    assert max(info["period"] for info in infos) > 0.3  # it paused, the arm held by the program
+
+
+def test_a_stalled_camera_holds_then_ends_the_episode_and_comes_back(env: RobotEnv) -> None:
+    watched: list[float] = []
+    watch = Robot._watch
+    env.robot._watchdog._work = lambda: (watched.append(CLOCK.now()), watch(env.robot))[1]  # type: ignore[union-attr]
+    stalled = stall(env, "wrist", 2.0)
+    with pytest.raises(RobotFault, match=r"stale_frame.*wrist \(1\.\d+ s old\)"):
+        for _ in range(30):
+            env.step(STAY)
+    assert 1.2 < CLOCK.now() - stalled < 2.5
+    assert np.diff(watched).max() < 0.5  # the watchdog goes on meanwhile
+    env.reset()  # waits until the thread has connected the camera again
+    info = env.step(STAY)[-1]
+    assert info["timestamp"] - info["image_timestamps"]["wrist"] < 0.3
+    assert camera_of(env, "wrist").device.reconnected == 1
+
+
+def test_a_lost_camera_ends_the_episode_and_is_connected_again_when_the_operator_says_so(
+    env: RobotEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = camera_of(env, "side").device._stream
+
+    def unplugged(*_: Any) -> Any:
+        raise DeviceError("camera side: no RealSense with serial number 4711 is attached")
+
+    monkeypatch.setattr(stream, "wait", unplugged)
+    monkeypatch.setattr(stream, "open", unplugged)
+    with pytest.raises(RobotFault, match=r"camera_lost.*side: lost, 3 reconnections.*4711"):
+        for _ in range(30):
+            env.step(STAY)
+    with pytest.raises(DeviceError, match="4711"):
+        env.reset()
+    assert "camera_lost" in env.operator.requests[-1]  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    env.reset()
+    assert set(env.step(STAY)[0]["images"]) == {"side", "wrist"}
+
+
+def test_recorded_by_hand_then_trained_from_pixels(
+    vendor: SimulatedA1X, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = ScriptedTeleop([*[FORWARD] * 5, SUCCESS] * 2)
+    monkeypatch.setattr(factory, "TerminalOperator", Agreeable)
+    monkeypatch.setattr(demonstrations, "make_teleop", lambda *_: shown)
+    monkeypatch.setattr(demonstrations, "make_window", lambda _: lambda *_: None)
+    arm = [
+        "robot=a1x_simulated_pixels",
+        f"robot.a1x.domain_id={vendor.config.domain_id}",
+        f"robot.a1x.connect_timeout={vendor.config.connect_timeout}",
+        "robot.cell.max_steps=8",
+        "robot.image_px=32",
+        *(f"robot.cameras.{view}.recording={recordings}/{view}.db3" for view in ("side", "wrist")),
+        *(f"robot.cameras.{view}.warm_up=0.1" for view in ("side", "wrist")),
+    ]
+    demos = tmp_path / "demos"
+    assert cli.main(["record", *arm, "correction.kind=keyboard", "demos.episodes=2", f"out={demos}"]) == 0
+    small = [option for option in SMALL if not option.startswith(("robot.", "demos."))]
+    run = [f"runs_dir={tmp_path}", "name=run", "runtime.kind=inline", f"demos.path={demos}"]
+    pace = [
+        "correction.kind=none",
+        "pacing.actor_waits=episode",
+        "actor.max_env_steps=16",
+        "learner.warm_updates=5",
+    ]
+    assert cli.main(["train", *arm, *small, *run, *pace]) == 0
+    tried = StoreReader(RunDir(tmp_path / "run").real)
+    assert tried.schema.views == {"side": (32, 32), "wrist": (32, 32)} and tried.num_transitions >= 16
+    episode = tried.episode(tried.episodes()[0].episode)
+    for view, times in episode.image_timestamps.items():
+        assert (np.diff(times) >= 0.0).all() and (episode.timestamp - times < 0.32).all()
+        assert len(np.unique(episode.images[view].reshape(len(times), -1), axis=0)) > len(times) // 2
