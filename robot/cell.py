@@ -15,6 +15,7 @@ from robot.tasks import GripperMode, TaskSpec
 from robot.types import Array
 
 MAX_STEP = 0.01  # m per control step, whatever the action scale
+EFFORT_SHARE = 0.8  # of what the joints are rated for; a motor that pushes with all it has never reports more
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class CellConfig:
     max_steps: int = 300
     max_joint_speed: float = 0.6  # rad/s
     effort_limits: list[float] | None = (
-        None  # (6,) Nm; None: what the joints are rated for, where that is known
+        None  # (6,) Nm; None: 80% of what the joints are rated for, where that is known
     )
     confirm_resets: bool = True  # ask the operator before each episode
 
@@ -99,7 +100,8 @@ class CellConfig:
 
     def safety(self, spec: TaskSpec, kinematics: Kinematics, control_period: float) -> SafetyConfig:
         """The governor's limits for `spec`, with its defaults for physical arms."""
-        efforts = kinematics.effort_limits if self.effort_limits is None else np.array(self.effort_limits)
+        rated = EFFORT_SHARE * kinematics.effort_limits
+        efforts = rated if self.effort_limits is None else np.array(self.effort_limits)
         if not np.isfinite(efforts).all():
             raise ValueError(
                 "robot.cell.effort_limits: what this arm's joints are rated for is not known; set six limits in "

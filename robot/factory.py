@@ -140,11 +140,16 @@ def make_env(
     *,
     seed: int = 0,
     on_transition: Callable[[GovernorTransition], None] | None = None,
+    keep_waiting: Callable[[str], bool] = lambda _request: True,
 ) -> ArmEnv:
-    """The connected environment, our own arm or a foreign one; see `make_robot_env`."""
+    """The connected environment, our own arm or a foreign one; see `make_robot_env`.
+
+    keep_waiting: called every second while the person at a physical arm is awaited; see TerminalOperator.
+    """
     if config.kind is RobotKind.FOREIGN:
         return _make_foreign_env(config, seed)
-    return make_robot_env(config, seed=seed, on_transition=on_transition)
+    operator = TerminalOperator(keep_waiting=keep_waiting) if config.kind.physical else None
+    return make_robot_env(config, seed=seed, on_transition=on_transition, operator=operator)
 
 
 def make_robot_env(

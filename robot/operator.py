@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -12,16 +13,26 @@ from robot.interfaces import RobotFault
 
 TERMINAL = Path("/dev/tty")  # not the standard input, which a worker process does not inherit
 BELL = "\a"
+LOOK_EVERY = 1.0  # s
 
 
 class TerminalOperator:
-    """Enter agrees, anything typed before it refuses. timeout: seconds to wait for an answer."""
+    """Enter agrees, anything typed before it refuses. timeout: seconds to wait for an answer.
 
-    def __init__(self, timeout: float = 600.0, terminal: Path = TERMINAL) -> None:
+    keep_waiting: called with the request every second that nobody answers; False gives the waiting up.
+    """
+
+    def __init__(
+        self,
+        timeout: float = 600.0,
+        terminal: Path = TERMINAL,
+        keep_waiting: Callable[[str], bool] = lambda _request: True,
+    ) -> None:
         if not timeout > 0.0:
             raise ValueError(f"TerminalOperator: expected a timeout > 0 s, got {timeout}")
         self._timeout = timeout
         self._terminal = terminal
+        self._keep_waiting = keep_waiting
 
     def confirm(self, request: str) -> None:
         """Ask, and return when Enter comes; raises RobotFault `not_confirmed`."""
@@ -31,7 +42,7 @@ class TerminalOperator:
                 self._terminal, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)
             ) as terminal:
                 print(f"\n{BELL}{request} [Enter = yes, n = no] ", end="", file=sys.stderr, flush=True)
-                answer = self._answer(terminal)
+                answer = self._answer(terminal, request)
         except OSError as error:
             raise RobotFault(
                 "not_confirmed",
@@ -42,8 +53,13 @@ class TerminalOperator:
         if answer:
             raise RobotFault("not_confirmed", f"the operator answered {answer!r} to: {request}")
 
-    def _answer(self, terminal: TextIO) -> str | None:
-        if not select.select([terminal], [], [], self._timeout)[0]:
-            return None
+    def _answer(self, terminal: TextIO, request: str) -> str | None:
+        left = self._timeout
+        while not select.select([terminal], [], [], min(LOOK_EVERY, left))[0]:
+            left -= LOOK_EVERY
+            if not self._keep_waiting(request):
+                raise RobotFault("not_confirmed", f"the run was stopped while it waited for: {request}")
+            if left <= 0.0:
+                return None
         line = terminal.readline()
         return line.strip() if line else "end of input"

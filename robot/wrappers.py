@@ -19,7 +19,7 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
     of the policy, both along the axes of actions; the person always steers along base axes. Events count in the
     very transition in which they are read: SUCCESS and FAILURE terminate it with reward 1 and 0; DISCARD and STOP
     truncate it and set `info["discard"]` or `info["stop"]`; on STOP the arm is not moved. A device that has been
-    silent for longer than `max_age` [s] leads nothing.
+    silent for longer than `max_age` [s] leads nothing, and `info["device_silent"]` says so.
     """
 
     def __init__(
@@ -45,7 +45,8 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         wish = np.array(action, dtype=np.float32)
         command = self._teleop.read()
         stop = TeleopEvent.STOP in command.events
-        intervened = command.engaged and command.age <= self._max_age and not stop
+        silent = command.age > self._max_age
+        intervened = command.engaged and not silent and not stop
         led = wish
         if stop:
             led = np.zeros_like(wish)
@@ -55,6 +56,7 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         values, reward, terminated, truncated, info = self.env.step(led)
         info["requested_action"] = wish
         info["intervened"] = intervened
+        info["device_silent"] = silent
         if TeleopEvent.SUCCESS in command.events:
             reward, terminated, truncated = 1.0, True, False
         if TeleopEvent.FAILURE in command.events:  # of two verdicts in one step the careful one counts

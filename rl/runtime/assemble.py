@@ -29,7 +29,7 @@ from rl.runtime.imagining import TRAIN_SEED, make_share
 from rl.runtime.run_dir import RunDir
 from rl.workers.actor import ActorWorker
 from rl.workers.learner import DEMO, ONLINE, LearnerWorker
-from rl.workers.ports import ENV_STEPS, StepResult, Worker
+from rl.workers.ports import ENV_STEPS, STOP, StepResult, Worker
 from robot.factory import make_env
 from robot.safety import GovernorTransition
 from robot.types import Image
@@ -98,7 +98,13 @@ def make_learner(run: RunDir) -> Worker:
 def make_actor(run: RunDir) -> Worker:
     """The actor of a run; a store left by a killed one is recovered, its random generators continue."""
     config, board = run.config, run.board()
-    env = make_env(config.robot, seed=config.seed, on_transition=_safety_log(run))
+
+    def keep_waiting(request: str) -> bool:
+        # Whoever waits for a person is alive, for as long as the run goes on.
+        board.beat("actor", f"waits for the operator: {request}")
+        return not board.get(STOP)
+
+    env = make_env(config.robot, seed=config.seed, on_transition=_safety_log(run), keep_waiting=keep_waiting)
     rng = np.random.default_rng([config.seed, 2])
     teleop = make_teleop(config.correction.kind, env, rng)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)

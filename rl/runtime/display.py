@@ -5,13 +5,14 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from rl.metrics import MetricsTail
 from rl.runtime.board import Board
 from rl.runtime.run_dir import RunDir
 from rl.runtime.wandb_log import WandbLog
-from rl.workers.ports import ENV_STEPS, TARGET_ENV_STEPS, UPDATES
+from rl.workers.ports import ENV_STEPS, HUMAN, TARGET_ENV_STEPS, UPDATES
 
 LINE_EVERY_S = 10.0  # without a terminal: one line now and then
 
@@ -67,12 +68,13 @@ class Display:
         updates, due = self._board.get(UPDATES), self._pacing.updates_due(target, self._warm)
         for name, done, total in (("actor", env_steps, target), ("learner", updates, due)):
             status = self._board.status(name)
-            note = f"{self._notes[name]}  [dim]{_waiting(status)}[/dim]"
+            style = "bold dark_orange" if status == HUMAN else "dim"
+            note = f"{self._notes[name]}  [{style}]{escape(status)}[/]"
             self._progress.update(self._bars[name], completed=done, total=max(1, total), note=note)
         now = self._progress.get_time()
         if not self._live and now - self._last_line >= LINE_EVERY_S:
             self._last_line = now
-            waits = ", ".join(f"{n} {_waiting(self._board.status(n))}" for n in ("actor", "learner"))
+            waits = ", ".join(f"{n} {self._board.status(n)}" for n in ("actor", "learner"))
             self._console.print(
                 f"env steps {env_steps}/{target}  updates {updates}/{due}  {self._notes['actor']}  ({waits})",
                 soft_wrap=True,
@@ -94,7 +96,3 @@ class Display:
                     f" ({record[f'{prefix}/wilson_low']:.0%}-{record[f'{prefix}/wilson_high']:.0%}),"
                     f" {record[f'{prefix}/mean_steps']:.1f} steps per episode"
                 )
-
-
-def _waiting(status: str) -> str:
-    return status if status in ("", "running", "done", "closed") else f"waits for {status}"

@@ -20,7 +20,8 @@ class Session:
         """One step of the worker."""
         result = self._worker.step()
         self.finished = result.finished
-        self._board.beat(self.name, "done" if result.finished else result.waiting or "running")
+        waits = f"waits for {result.waiting}" if result.waiting else result.doing
+        self._board.beat(self.name, "done" if result.finished else waits)
         env_steps, updates = self._board.get(ENV_STEPS), self._board.get(UPDATES)
         self._metrics.write(self.name, env_steps, updates, result.metrics)
         return result

@@ -19,8 +19,10 @@ from rl.workers.ports import (
     COLLECTED,
     ENV_STEPS,
     HOLD,
+    HUMAN,
     LEARNER_DONE,
     OPERATOR_STOP,
+    POLICY,
     STOP,
     TARGET_ENV_STEPS,
     UPDATES,
@@ -257,7 +259,7 @@ class ActorWorker:
         self._length += 1
         if terminated or truncated:
             return self._end_episode(info, terminated=bool(terminated))
-        return StepResult()
+        return StepResult(doing=HUMAN if intervened else POLICY)
 
     def _end_episode(self, info: dict[str, Any], *, terminated: bool) -> StepResult:
         success = bool(info["success"])
@@ -317,7 +319,7 @@ class ActorWorker:
         if not self._evaluation.finished:
             self._evaluation.step()
         if not self._evaluation.finished:
-            return StepResult()
+            return StepResult(doing="evaluating: POLICY leads")
         result, self._evaluation = self._evaluation.result(), None
         if self._final:
             self._final_over = True

@@ -14,12 +14,13 @@ class StepResult:
     """What one bounded step of a worker did.
 
     metrics: flat numbers with the prefixes of the naming table; empty when there is nothing to log.
-    waiting: empty, or which side this worker waits for and why, in words.
+    waiting: empty, or which side this worker waits for and why, in words. doing: what it does otherwise.
     finished: this worker has nothing left to do.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     waiting: str = ""
+    doing: str = "running"
     finished: bool = False
 
 
@@ -102,3 +103,5 @@ COUNTERS = (
     STOP,
 )
 MILLIONTHS = 1_000_000  # a share as a counter
+
+HUMAN, POLICY = "HUMAN leads", "POLICY leads"  # what an actor does

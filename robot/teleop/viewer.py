@@ -16,6 +16,7 @@ TEXT = (235, 235, 235)
 HUMAN_COLOUR = (214, 96, 16)
 POLICY_COLOUR = (28, 84, 160)
 SUCCESS_COLOUR = (24, 128, 56)
+WARNING_COLOUR = (176, 24, 24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,10 @@ class Viewer:
         *,
         intervened: bool,
         success: bool | None = None,
-        step: int = 0,
-        episode: int = 0,
-        successes: int = 0,
+        warning: str = "",
+        counters: str = "",
     ) -> None:
-        """Draw one step: images view -> (H, W, 3) uint8, side by side; who is in charge; the counters.
+        """Draw one step: images view -> (H, W, 3) uint8, side by side; who is in charge; a warning; the counters.
 
         success: this step ended its episode so.
         """
@@ -72,8 +72,7 @@ class Viewer:
             self._surface.blit(scaled, (left, config.banner_height))
             self._text(self._footer_font, view, (left + 8, config.banner_height + 8))
             left += width
-        self._draw_banner(intervened, bool(success))
-        counters = f"step {step}   episode {episode}   successes {successes}"
+        self._draw_banner(intervened, bool(success), warning)
         self._text(self._footer_font, counters, (12, config.banner_height + config.view_height + 10))
         self._pygame.display.flip()
         self._pygame.event.pump()  # a window whose events nobody collects is taken for hung
@@ -92,12 +91,15 @@ class Viewer:
         height = config.banner_height + config.view_height + config.footer_height
         return open_window(self._pygame, (width, height), "Groundhog")
 
-    def _draw_banner(self, intervened: bool, success: bool) -> None:
+    def _draw_banner(self, intervened: bool, success: bool, warning: str) -> None:
         colour = HUMAN_COLOUR if intervened else POLICY_COLOUR
         if success:
             colour = SUCCESS_COLOUR
+        if warning:
+            colour = WARNING_COLOUR
         self._surface.fill(colour, (0, 0, self._surface.get_width(), self._config.banner_height))
         label = ("HUMAN" if intervened else "POLICY") + (": SUCCESS" if success else "")
+        label += f": {warning}" if warning else ""
         self._text(self._banner_font, label, (12, 10))
 
     def _text(self, font: Any, text: str, position: tuple[int, int]) -> None:

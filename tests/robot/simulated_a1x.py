@@ -85,9 +85,9 @@ class SimulatedA1X:
 
 
 class Agreeable:
-    """An operator who agrees to everything and remembers what it was."""
+    """An operator who agrees to everything and remembers what it was; also in the place of TerminalOperator."""
 
-    def __init__(self) -> None:
+    def __init__(self, **_terminal: object) -> None:
         self.requests: list[str] = []
 
     def confirm(self, request: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from robot.arms.a1x import A1XArm
+from robot.cell import CellConfig
 from robot.clock import WallClock
 from robot.env import RobotEnv
 from robot.factory import make_robot_env
@@ -40,11 +41,11 @@ def vendor() -> Iterator[SimulatedA1X]:
 class Rig:
     """An environment on the simulated A1X and what its governor did, with when it was done."""
 
-    def __init__(self, vendor: SimulatedA1X) -> None:
+    def __init__(self, vendor: SimulatedA1X, cell: CellConfig = CELL) -> None:
         self.operator = Agreeable()
         self.seen: list[tuple[GovernorTransition, float]] = []
         self.env: RobotEnv = make_robot_env(
-            vendor.robot(),
+            replace(vendor.robot(), cell=cell),
             operator=self.operator,
             on_transition=lambda change: self.seen.append((change, CLOCK.now())),
         )
@@ -190,6 +191,21 @@ def test_a_fault_of_the_arm_stops_it(
     held = rig.command()
     CLOCK.sleep_until(CLOCK.now() + 0.1)
     assert np.array_equal(rig.command(), held) and np.isfinite(held).all()
+
+
+def test_an_obstacle_in_the_way_stops_the_arm_by_its_effort(vendor: SimulatedA1X) -> None:
+    lower = replace(CELL, workspace_lower=[0.24, -0.13, 0.02])  # the top of the toaster is inside
+    rig = Rig(vendor, lower)
+    begin(rig)
+    fault = rig.step_until_fault(np.array([0.3, 0, -1, 0, 0, 0, 0], np.float32), steps=60)
+    assert fault.name == Reason.EFFORT and "free the arm" in fault.detail
+    state, target = rig.arm.state(), rig.robot._governor.target
+    reached = rig.robot._kinematics.forward(state.joint_positions).position
+    assert 0.06 < reached[2] < 0.09
+    assert np.linalg.norm(target.pose.position - reached) <= 0.031  # the leash
+    CLOCK.sleep_until(CLOCK.now() + 0.3)
+    assert np.abs(rig.arm.state().joint_efforts).max() < 15.0  # it holds where it is and pushes no more
+    rig.env.close()
 
 
 def test_frozen_feedback_stops_a_moving_arm(rig: Rig, vendor: SimulatedA1X) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from robot import operator
 from robot.interfaces import RobotFault
 from robot.operator import TerminalOperator
 
@@ -19,6 +20,27 @@ def terminal() -> Iterator[tuple[int, Path]]:
     yield keyboard, Path(os.ttyname(screen))
     os.close(keyboard)
     os.close(screen)
+
+
+def test_while_a_person_is_awaited_the_caller_is_told_and_may_give_up(
+    terminal: tuple[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "LOOK_EVERY", 0.01)
+    keyboard, path = terminal
+    told: list[str] = []
+
+    def three_times(request: str) -> bool:
+        told.append(request)
+        if len(told) == 2:
+            os.write(keyboard, b"\n")
+        return True
+
+    TerminalOperator(timeout=5.0, terminal=path, keep_waiting=three_times).confirm("Let the arm move?")
+    assert told == ["Let the arm move?"] * 2
+    with pytest.raises(RobotFault, match="not_confirmed: the run was stopped while it waited for: Let"):
+        TerminalOperator(timeout=5.0, terminal=path, keep_waiting=lambda _: False).confirm(
+            "Let the arm move?"
+        )
 
 
 def test_enter_agrees(terminal: tuple[int, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,14 @@ from robot.teleop.gamepad import GamepadTeleop
 from robot.teleop.hands import Hands, HandsConfig, RawInput
 from robot.teleop.keyboard import KeyboardConfig, KeyboardTeleop
 from robot.teleop.scripted import ScriptedTeleop
-from robot.teleop.viewer import HUMAN_COLOUR, POLICY_COLOUR, SUCCESS_COLOUR, Viewer, ViewerConfig
+from robot.teleop.viewer import (
+    HUMAN_COLOUR,
+    POLICY_COLOUR,
+    SUCCESS_COLOUR,
+    WARNING_COLOUR,
+    Viewer,
+    ViewerConfig,
+)
 from robot.teleop.window import load_pygame
 from tests.robot.teleop_devices import Keys, VirtualPad
 
@@ -323,9 +330,11 @@ def test_viewer_shows_the_views_and_who_is_in_charge(pygame: ModuleType) -> None
     viewer.show(images, intervened=True)
     human = viewer.frame()
     assert tuple(human[2, -2]) == HUMAN_COLOUR
-    viewer.show(images, intervened=True, success=True, step=7, episode=3, successes=2)
+    viewer.show(images, intervened=True, success=True, counters="step 7   episode 3   successes 2")
     assert tuple(viewer.frame()[2, -2]) == SUCCESS_COLOUR
     assert (viewer.frame()[-24:] != human[-24:]).any()  # the counters
+    viewer.show(images, intervened=False, warning="DEVICE SILENT")
+    assert tuple(viewer.frame()[2, -2]) == WARNING_COLOUR
     viewer.close()
 
 

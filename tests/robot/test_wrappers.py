@@ -32,7 +32,7 @@ def test_the_person_leads_for_exactly_the_steps_in_which_the_dead_man_is_held() 
 
 def test_a_silent_device_leads_nothing() -> None:
     ((*_, info),) = play(TeleopCommand(delta=HAND, engaged=True, age=0.5))
-    assert not info["intervened"]
+    assert not info["intervened"] and info["device_silent"]
     np.testing.assert_allclose(info["action"][:2], [0.2, 0], atol=0.02)
 
 
