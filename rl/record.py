@@ -12,6 +12,7 @@ from rl.config import RecordConfig, load
 from rl.demonstrations import record_demonstrations
 from rl.runtime.interrupt import InterruptFlag
 from robot.factory import make_env
+from robot.interfaces import RobotFault
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,13 +24,16 @@ def _record(overrides: list[str]) -> int:
     assert isinstance(config, RecordConfig)
     console, out = Console(), Path(config.out)
     interrupted = InterruptFlag()
-    env = make_env(config.robot, seed=config.seed)
+    env = make_env(config.robot, seed=config.seed, keep_waiting=lambda _request: not interrupted.seen)
     try:
         attempts = record_demonstrations(
             out, env, config.demos, config.correction.kind, seed=config.seed, stop=lambda: interrupted.seen
         )
         for attempt in attempts:
             console.print(attempt.describe(), highlight=False)
+    except RobotFault:
+        if not interrupted.seen:  # else Ctrl-C was the answer to a question
+            raise
     finally:
         env.close()
         interrupted.restore()
