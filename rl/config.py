@@ -177,6 +177,26 @@ class RecordConfig:
         _check_by_hand(self.correction.kind, self.robot.clock)
 
 
+@dataclass(frozen=True)
+class CheckRobotConfig:
+    """Everything that `groundhog check-robot` needs. Nothing moves before the operator of a physical arm agrees.
+
+    motion: try a small motion and the stops. correction: a device whose values are to be shown.
+    """
+
+    seed: int = 0
+    seconds: float = 3.0  # for which sensors are looked at
+    motion: bool = True
+    robot: RobotConfig = field(default_factory=RobotConfig)
+    correction: CorrectionConfig = field(default_factory=lambda: CorrectionConfig(CorrectionKind.NONE))
+
+    def __post_init__(self) -> None:
+        _check_seed(self.seed)
+        _check_by_hand(self.correction.kind, self.robot.clock)
+        if not 0.2 <= self.seconds <= 600.0:
+            raise ValueError(f"seconds: expected 0.2 to 600, got {self.seconds}")
+
+
 def _check_seed(seed: int) -> None:
     if not 0 <= seed < 2**31:
         raise ValueError(f"seed: expected 0 to {2**31 - 1}, got {seed}")
@@ -296,6 +316,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "post-train-vla": PostTrainVLAConfig,
     "train-reward-model": TrainRewardModelConfig,
     "evaluate-reward-model": EvaluateRewardModelConfig,
+    "check-robot": CheckRobotConfig,
 }
 
 

@@ -146,9 +146,18 @@ class Robot:
             self._arm.hold()
             self._governor.hold(self._arm.state(), self.clock.now())
 
+    @property
+    def watched(self) -> bool:
+        """A watchdog looks at it from a thread of its own."""
+        return self._watchdog is not None
+
     def arm_state(self) -> ArmState:
         """The newest measured state of the arm."""
         return self._arm.state()
+
+    def tool_position(self) -> Array:
+        """Where the tool point is measured to be: (3,) [m], base frame."""
+        return self._kinematics.forward(self._arm.state().joint_positions).position
 
     def await_cameras(self) -> None:
         """Return once every view is fresh. Between episodes nothing moves, so there is time for a camera to come back.

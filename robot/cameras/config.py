@@ -12,8 +12,8 @@ FRAME_RATES = (6, 15, 30, 60)  # Hz, those of a D400's colour sensor
 class CameraConfig:
     """One view: a square of a RealSense's colour image, scaled to `robot.image_px`.
 
-    serial: the device, as `groundhog check-robot` lists it. recording: a .db3 file of such a device, played back in its
-    place. device_of: this is one more crop of the device of that view; all keys but `crop` are read there.
+    serial: the device (`python -m robot.cameras.realsense` lists them). recording: a .db3 file of such a device, played
+    back in its place. device_of: this is one more crop of the device of that view; all keys but `crop` are read there.
     """
 
     serial: str | None = None
@@ -74,7 +74,7 @@ def check_cameras(cameras: Mapping[str, CameraConfig], views: Sequence[str], ima
     if missing:
         raise ValueError(
             f"robot.cameras: expected an entry for each of robot.views={list(views)}, none for {missing}; give its "
-            "serial (`groundhog check-robot` lists what is attached), or use robot.obs=state"
+            "serial (`python -m robot.cameras.realsense` lists them), or use robot.obs=state"
         )
     seen: dict[str, str] = {}
     for view in views:
@@ -91,8 +91,8 @@ def check_cameras(cameras: Mapping[str, CameraConfig], views: Sequence[str], ima
                 )
         elif config.serial is None and config.recording is None:
             raise ValueError(
-                f"{name}.serial: expected the serial number of a RealSense (`groundhog check-robot` lists what is "
-                "attached), or a recording in its place"
+                f"{name}.serial: expected the serial number of a RealSense "
+                "(`python -m robot.cameras.realsense` lists them), or a recording in its place"
             )
         else:
             source = config.recording or str(config.serial)

@@ -1,4 +1,7 @@
-"""RealSenseStream: the colour sensor of one RealSense, by serial number, or a recording. Only user of pyrealsense2."""
+"""RealSenseStream: the colour sensor of one RealSense, by serial number, or a recording.
+
+`python -m robot.cameras.realsense` lists what is attached.
+"""
 
 from __future__ import annotations
 
@@ -249,3 +252,10 @@ def _info(device: Any, key: str) -> str | None:
     """One of the device's own words about itself; None where it has none."""
     which = getattr(_library().camera_info, key)
     return str(device.get_info(which)) if device.supports(which) else None
+
+
+if __name__ == "__main__":
+    print(
+        "\n".join(list_attached())
+        or "no RealSense is attached: check the cable, and that its udev rules are installed"
+    )

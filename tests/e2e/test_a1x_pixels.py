@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from rl import cli, demonstrations
+from rl.check_robot import examine
+from rl.config import load
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir
 from robot import factory
@@ -19,6 +21,7 @@ from robot.clock import WallClock
 from robot.env import RobotEnv
 from robot.factory import ObsKind, make_robot_env
 from robot.interfaces import DeviceError, RobotFault, TeleopCommand, TeleopEvent
+from robot.readiness.finding import Verdict
 from robot.robot import Robot
 from robot.teleop.scripted import ScriptedTeleop
 from tests.e2e.harness import SMALL
@@ -64,6 +67,21 @@ def env(vendor: SimulatedA1X, recordings: Path) -> Iterator[RobotEnv]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def arm(vendor: SimulatedA1X, recordings: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Overrides for an arm with two cameras whose operator agrees."""
+    monkeypatch.setattr(factory, "TerminalOperator", Agreeable)
+    return [
+        "robot=a1x_simulated_pixels",
+        f"robot.a1x.domain_id={vendor.config.domain_id}",
+        f"robot.a1x.connect_timeout={vendor.config.connect_timeout}",
+        "robot.cell.max_steps=8",
+        "robot.image_px=32",
+        *(f"robot.cameras.{view}.recording={recordings}/{view}.db3" for view in ("side", "wrist")),
+        *(f"robot.cameras.{view}.warm_up=0.1" for view in ("side", "wrist")),
+    ]
 
 
 def camera_of(env: RobotEnv, name: str) -> CameraView:
@@ -147,22 +165,30 @@ def test_a_lost_camera_ends_the_episode_and_is_connected_again_when_the_operator
     assert set(env.step(STAY)[0]["images"]) == {"side", "wrist"}
 
 
+def test_check_robot_names_what_is_played_back_and_finds_that_a_silent_policy_is_held(
+    arm: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load("check-robot", [*arm, "seconds=1"])
+    found = {finding.what: finding for finding in examine(config, print)}
+    assert (
+        "gripper 0.00" in found["arm: feedback"].measured and found["arm: motion"].verdict is not Verdict.FAIL
+    )
+    for view in ("wrist", "side"):
+        device = found[f"camera {view}: device"]
+        assert device.verdict is Verdict.WARN and "does not show the arm" in device.remedy
+        assert "exposure 156, gain 64, white balance 4600" in device.measured
+        assert found[f"camera {view}: latency"].measured == "30 ms from capture to arrival"
+        assert "Hz of 30" in found[f"camera {view}: images"].measured
+    assert found["stop: hold"].verdict is not Verdict.FAIL
+    assert found["stop: silent policy"].verdict is Verdict.PASS
+
+
 def test_recorded_by_hand_then_trained_from_pixels(
-    vendor: SimulatedA1X, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arm: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = ScriptedTeleop([*[FORWARD] * 5, SUCCESS] * 2)
-    monkeypatch.setattr(factory, "TerminalOperator", Agreeable)
     monkeypatch.setattr(demonstrations, "make_teleop", lambda *_: shown)
     monkeypatch.setattr(demonstrations, "make_window", lambda _: lambda *_: None)
-    arm = [
-        "robot=a1x_simulated_pixels",
-        f"robot.a1x.domain_id={vendor.config.domain_id}",
-        f"robot.a1x.connect_timeout={vendor.config.connect_timeout}",
-        "robot.cell.max_steps=8",
-        "robot.image_px=32",
-        *(f"robot.cameras.{view}.recording={recordings}/{view}.db3" for view in ("side", "wrist")),
-        *(f"robot.cameras.{view}.warm_up=0.1" for view in ("side", "wrist")),
-    ]
     demos = tmp_path / "demos"
     assert cli.main(["record", *arm, "correction.kind=keyboard", "demos.episodes=2", f"out={demos}"]) == 0
     small = [option for option in SMALL if not option.startswith(("robot.", "demos."))]

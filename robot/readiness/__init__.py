@@ -1,0 +1,1 @@
+"""Is a robot ready: its cameras, feedback, motion and stops, each measured and judged."""
