@@ -15,7 +15,7 @@ from rich.progress import Progress
 from rl import command
 from rl.agent.acting import ActingPolicy
 from rl.config import ConfigError, EvaluateConfig, load
-from rl.corrections import make_teleop
+from rl.corrections import make_teleop, make_window
 from rl.evaluation import Evaluation
 from rl.runtime.run_dir import RunDir
 from robot.factory import make_env
@@ -40,7 +40,8 @@ def _evaluate(overrides: list[str]) -> int:
     try:
         teleop = make_teleop(request.correction.kind, env, np.random.default_rng([config.seed, 4]))
         led = HumanIntervention(env, teleop) if teleop is not None else env
-        evaluation = Evaluation(led, policy, request.episodes)
+        show = make_window(request.correction.kind)
+        evaluation = Evaluation(led, policy, request.episodes, on_step=show)
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task("evaluating", total=request.episodes)
             while not evaluation.finished:
@@ -48,6 +49,8 @@ def _evaluate(overrides: list[str]) -> int:
                 progress.update(bar, completed=evaluation.completed)
     finally:
         env.close()
+    if not evaluation.completed:
+        raise ConfigError("stopped before an episode was complete; nothing is written")
     values = evaluation.result().as_metrics() | {
         "policy_version": weights.version,
         "updates": weights.updates,
@@ -55,7 +58,7 @@ def _evaluate(overrides: list[str]) -> int:
     # JSON knows no NaN, which is the cycle length where no episode succeeded.
     run.write_json(str(out.absolute()), {k: v if math.isfinite(v) else None for k, v in values.items()})
     console.print(
-        f"policy version {weights.version}: success {values['eval/success']:.0%} of {request.episodes} "
+        f"policy version {weights.version}: success {values['eval/success']:.0%} of {values['eval/episodes']} "
         f"(95% interval {values['eval/wilson_low']:.0%}-{values['eval/wilson_high']:.0%}), "
         f"cycle {values['eval/cycle_steps']:.1f} steps, corrected {values['eval/correction_rate']:.1%}\n{out}",
         soft_wrap=True,

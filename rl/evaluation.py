@@ -78,8 +78,9 @@ class Evaluation:
     """Runs `episodes` episodes; `step()` takes one environment step, so that a worker stays responsive.
 
     Pass an environment without corrections to measure the policy alone; with a HumanIntervention wrapper the
-    result counts corrected steps. `on_frame` receives the images of the first episode, for a film; `on_failure`
-    each failed episode as it ends.
+    result counts corrected steps. An episode that a person discards is done again; STOP ends the evaluation with the
+    episodes that are complete. `on_frame` receives the images of the first episode, for a film; `on_failure` each
+    failed episode as it ends; `on_step` every observation with its info.
     """
 
     env: gym.Env[Any, Any]
@@ -87,7 +88,9 @@ class Evaluation:
     episodes: int
     on_frame: Callable[[dict[str, Image]], None] | None = None
     on_failure: Callable[[FailedEpisode], None] | None = None
+    on_step: Callable[[Observation, dict[str, Any]], None] | None = None
     seed: int = EVAL_SEED
+    stopped: bool = False
     _lengths: list[int] = field(default_factory=list)
     _succeeded: list[bool] = field(default_factory=list)
     _failures: Counter[str] = field(default_factory=Counter)
@@ -95,6 +98,7 @@ class Evaluation:
     _corrected: int = 0
     _observation: Observation | None = None
     _length: int = 0
+    _led: int = 0  # steps of the open episode that a person led
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -107,28 +111,33 @@ class Evaluation:
 
     @property
     def finished(self) -> bool:
-        return len(self._lengths) >= self.episodes
+        return self.stopped or len(self._lengths) >= self.episodes
 
     def step(self) -> None:
         """One reset or one control step."""
         ended = terminated = False
         if self._observation is None:
-            self._length = 0
+            self._length = self._led = 0
             self._frames.clear()
             values, info = self.env.reset(seed=self.seed + len(self._lengths))
         else:
             action = self.actor.act(self._observation, deterministic=True)
             values, _, terminated, truncated, info = self.env.step(action)
             self._length += 1
-            self._corrected += bool(info["intervened"])
+            self._led += bool(info["intervened"])
             ended = bool(terminated or truncated)
         observation = to_observation(values, info)
         if self.on_frame is not None and not self._lengths:
             self.on_frame(dict(observation.images))
         if self.on_failure is not None:
             self._frames.append(observation.images)
+        if self.on_step is not None:
+            self.on_step(observation, info)
         self._observation = observation
-        if ended:
+        if info.get("stop") or info.get("discard"):
+            self.stopped = bool(info.get("stop"))
+            self._observation = None
+        elif ended:
             said = info.get("failure") or ("failure" if terminated else "timeout")
             self._close_episode("" if info["success"] else said)
 
@@ -143,6 +152,7 @@ class Evaluation:
             if self.on_failure is not None:
                 self.on_failure(FailedEpisode(self.completed, failure, tuple(self._frames)))
         self._lengths.append(self._length)
+        self._corrected += self._led
         self._succeeded.append(not failure)
         self._observation = None
 

@@ -20,10 +20,16 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
     very transition in which they are read: SUCCESS and FAILURE terminate it with reward 1 and 0; DISCARD and STOP
     truncate it and set `info["discard"]` or `info["stop"]`; on STOP the arm is not moved. A device that has been
     silent for longer than `max_age` [s] leads nothing, and `info["device_silent"]` says so.
+    leads: False leaves the person the events alone, as the judge of what the policy does.
     """
 
     def __init__(
-        self, env: gym.Env[dict[str, Any], Float32], teleop: TeleopSource, max_age: float = 0.2
+        self,
+        env: gym.Env[dict[str, Any], Float32],
+        teleop: TeleopSource,
+        max_age: float = 0.2,
+        *,
+        leads: bool = True,
     ) -> None:
         super().__init__(env)
         arm_env = env.unwrapped
@@ -31,6 +37,7 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         self._arm_env = arm_env
         self._teleop = teleop
         self._max_age = max_age
+        self._leads = leads
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -46,7 +53,7 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         command = self._teleop.read()
         stop = TeleopEvent.STOP in command.events
         silent = command.age > self._max_age
-        intervened = command.engaged and not silent and not stop
+        intervened = self._leads and command.engaged and not silent and not stop
         led = wish
         if stop:
             led = np.zeros_like(wish)

@@ -127,9 +127,13 @@ def make_actor(run: RunDir) -> Worker:
             save_file({view: np.stack(frames) for view, frames in film.items()}, run.path / FRAMES)
         failures.save(run.path / FAILURES)
 
+    trained = HumanIntervention(env, teleop) if teleop is not None else env
+    # Where a person is there, they also judge what the policy does alone; a physical cell cannot.
+    by_hand = teleop is not None and config.correction.kind.by_hand
+    judged = HumanIntervention(env, teleop, leads=False) if teleop is not None and by_hand else env
     worker = ActorWorker(
-        HumanIntervention(env, teleop) if teleop is not None else env,
-        env,
+        trained,
+        judged,
         policy,
         writer,
         run.weights(),

@@ -136,6 +136,8 @@ class ActorWorker:
         if self._state_changed:
             self._save_state(self.state())  # a step later, when the metrics that belong to it are written
             self._state_changed = False
+        if self._counters.get(OPERATOR_STOP):
+            return self._interrupt()  # no reset may move the arm before the runtime has seen it
         if self._final_over:
             self._before_done()
             self._counters.set(ACTOR_DONE, 1)
@@ -311,6 +313,7 @@ class ActorWorker:
             episodes,
             on_frame=self._on_final_frame if final else None,
             on_failure=self._on_final_failure if final else None,
+            on_step=self._on_step,
         )
         return StepResult()
 
@@ -320,6 +323,10 @@ class ActorWorker:
             self._evaluation.step()
         if not self._evaluation.finished:
             return StepResult(doing="evaluating: POLICY leads")
+        if self._evaluation.stopped:
+            self._counters.set(OPERATOR_STOP, 1)
+            self._evaluation = None
+            return self._interrupt()
         result, self._evaluation = self._evaluation.result(), None
         if self._final:
             self._final_over = True

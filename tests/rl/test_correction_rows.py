@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rl.build import make_samplers, make_schema
+from rl.evaluation import Evaluation
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from rl.runtime.board import Board
@@ -44,6 +45,7 @@ class Session:
         self.puppet = puppet
         self.env = make_robot_env(RobotConfig(obs=ObsKind.STATE))
         self.path = path
+        self.metrics: dict[str, float] = {}
         self.board = Board(path / "board.bin", lambda: 1.0)
         self.board.set(TARGET_ENV_STEPS, 1000)
         weights = WeightsDirectory(path / "weights")
@@ -69,7 +71,9 @@ class Session:
         for move in hand:
             if move is not None:
                 move()
-            doing.append(self.actor.step().doing)
+            result = self.actor.step()
+            doing.append(result.doing)
+            self.metrics |= result.metrics
             self.puppet.clock.advance(0.101)
         return doing
 
@@ -121,6 +125,7 @@ def test_a_success_key_ends_that_very_row_with_reward_one(session: Session) -> N
     assert len(reader.episodes()) == 1 and reader.episodes()[0].success
     assert episode.reward.tolist() == [0.0, 0.0, 1.0]
     assert episode.terminated.tolist() == [False, False, True] and not episode.truncated.any()
+    assert session.metrics["actor/correction_rate"] == pytest.approx(2 / 3)
 
 
 def test_a_device_pulled_in_mid_correction_leaves_true_rows(session: Session) -> None:
@@ -148,7 +153,40 @@ def test_a_discarded_episode_is_never_sampled_and_stop_ends_the_run(session: Ses
     reader, _ = session.rows()
     assert [info.discarded for info in reader.episodes()] == [True, False]
     assert session.board.get(OPERATOR_STOP) == 1
+    before = session.env.robot.clock.now()
+    assert all(session.actor.step().waiting == "stop requested" for _ in range(3))
+    assert (
+        session.env.robot.clock.now() == before
+    )  # no reset moves the arm before the runtime has seen the stop
     with StoreWriter(session.path / "demo", reader.schema):
         pass
     shares = make_samplers(session.path / "real", session.path / "demo", "demo", "online")
     assert (shares["demo"].size, shares["online"].size) == (0, 2)
+
+
+def test_a_person_judges_evaluations_and_stops_them_without_leading(session: Session) -> None:
+    hand, env = session.puppet, HumanIntervention(session.env, session.puppet.teleop, leads=False)
+    shown: list[bool] = []
+    evaluation = Evaluation(
+        env, Policy(), 10, on_step=lambda _o, info: shown.append(bool(info.get("intervened")))
+    )
+
+    def play(*moves: Callable[[], None] | None) -> None:
+        evaluation.step()  # the reset
+        for move in moves:
+            if move is not None:
+                move()
+            evaluation.step()
+            session.puppet.clock.advance(0.101)
+
+    play(hand.push_away, lambda: hand.say(TeleopEvent.SUCCESS))
+    hand.let_go()
+    play(None, None, lambda: hand.say(TeleopEvent.FAILURE))
+    play(None, lambda: hand.say(TeleopEvent.DISCARD))
+    assert evaluation.completed == 2 and not evaluation.finished
+    play(None, lambda: hand.say(TeleopEvent.STOP))
+    assert evaluation.finished and evaluation.stopped
+    result = evaluation.result()
+    assert (result.successes, result.episodes, result.correction_rate) == (1, 2, 0.0)
+    assert dict(result.failures) == {"failure": 1}
+    assert len(shown) == 4 + 2 + 3 + 2 + 2 and not any(shown)
