@@ -155,8 +155,8 @@ class GRPO:
         total = loss + config.kl * kl
         if not bool(torch.isfinite(total)):
             raise FloatingPointError(
-                f"grpo: loss {float(loss)}, divergence {float(kl)} after {self.updates} updates; lower "
-                "grpo.learning_rate, and look for broken observations"
+                f"grpo: loss {float(loss.detach())}, divergence {float(kl.detach())} after {self.updates} updates; "
+                "lower grpo.learning_rate, and look for broken observations"
             )
         self._adam.zero_grad()
         torch.autograd.backward(total)

@@ -1,0 +1,157 @@
+"""What post-training of a language-conditioned policy is worth per robot execution: five arms, and links of truth.
+
+    python -m benchmarks.vla run --task press --seeds 0       one directory per run, what exists is skipped
+    python -m benchmarks.vla collect                          benchmarks/results/vla.json and the table of docs/vla.md
+
+The robot is the simulated one. `world` in each row says who imagined, `judge` who scored; where the world is the
+simulator, only the score is wrong, in the way that its name tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl import post_train_vla
+from rl.provenance import RESULTS, ROOT, header, write
+from rl.statistics import wilson_interval
+
+ARMS = ("sft", "grpo_real", "raw_world_model", "calibrated", "wmrl")
+PAGE = ROOT / "docs" / "vla.md"
+START, END = "<!-- vla table: begin -->", "<!-- vla table: end -->"
+
+# What a judge gets wrong. near_miss: a failure that stops near the goal looks almost like a success, as the trained
+# reward model's failures do; noise: of each single score.
+JUDGES = {
+    "noisy": ["imagination.distortion.noise=0.25"],
+    "near_miss": [
+        "imagination.distortion.noise=0.1",
+        "imagination.distortion.near_miss=0.9",
+        "imagination.distortion.near_m=0.05",
+    ],
+    "lying": ["imagination.distortion.noise=0.1", "imagination.distortion.reversed=true"],
+}
+# Few or shaky demonstrations, so that the imitated policy is neither hopeless nor done.
+TASKS = {
+    "press": ["imitation.episodes=8", "imitation.noise=0.6", "imitation.steps=300"],
+    "insert": [
+        "imitation.episodes=40",
+        "imitation.noise=0.1",
+        "imitation.steps=1000",
+        "small.hidden=256",
+        "small.chunk=3",
+    ],
+}
+COMMON = [
+    "robot.obs=STATE",
+    "grpo.learning_rate=0.001",
+    "grpo.kl=0.01",
+    "loop.groups=4",
+    "loop.group_size=8",
+    "loop.save_every=1000",
+    "loop.eval_episodes=0",
+    "loop.final_eval_episodes=150",
+]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("run", "collect"))
+    parser.add_argument("--task", choices=tuple(TASKS), default="press")
+    parser.add_argument("--judge", choices=tuple(JUDGES), default="near_miss")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--directory", type=Path, default=Path("runs/vla"))
+    arguments = parser.parse_args(argv)
+    if arguments.what == "collect":
+        return _collect(arguments.directory)
+    for seed in arguments.seeds:
+        for arm in arguments.arms:
+            code = _run(arguments, arm, seed)
+            if code:
+                return code
+    return 0
+
+
+def _run(arguments: argparse.Namespace, arm: str, seed: int) -> int:
+    name = f"{arguments.task}-{arguments.judge}-{arm}-s{seed}"
+    place = arguments.directory / name
+    if (place / "result.json").exists():
+        return 0
+    overrides = [*COMMON, *TASKS[arguments.task], *JUDGES[arguments.judge]]
+    if arm != "sft":
+        overrides.append(f"loop.steps={arguments.steps}")
+    chosen = [f"vla={arm}", f"tasks=[{arguments.task}]", f"seed={seed}", f"name={name}"]
+    return post_train_vla.main([*chosen, f"runs_dir={arguments.directory}", *overrides])
+
+
+def _collect(directory: Path) -> int:
+    rows = sorted(
+        _rows(directory), key=lambda row: (row["task"], row["judge"], ARMS.index(row["arm"]), row["seed"])
+    )
+    if not rows:
+        print(f"{directory}: no result; run some first", file=sys.stderr)
+        return 1
+    write(
+        RESULTS / "vla.json",
+        header("vla", "python -m benchmarks.vla collect", ("torch", "mujoco", "numpy")),
+        rows,
+    )
+    if PAGE.exists():
+        text = PAGE.read_text()
+        before, rest = text.split(START)
+        _, after = rest.split(END)
+        PAGE.write_text(f"{before}{START}\n{_table(rows)}\n{END}{after}")
+    return 0
+
+
+def _rows(directory: Path) -> Iterator[dict[str, Any]]:
+    for path in directory.glob("*/result.json"):
+        _, judge, *_ = path.parent.name.split("-")
+        (row,) = json.loads(path.read_text())["rows"]
+        gates = [
+            record.get(f"calibration/{row['task']}/gate")
+            for record in map(json.loads, (path.parent / "metrics.jsonl").read_text().splitlines())
+            if "vla/step" in record
+        ]
+        known = [gate for gate in gates if gate is not None]
+        yield row | {
+            "world": "video" if judge == "video" else "simulator",
+            "judge": "reward_model" if judge == "video" else judge,
+            "gate_mean": float(np.mean(known)) if known else None,
+        }
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    lines = [
+        "| task | world, judge | arm | seeds | success (95%) | robot executions | robot minutes | gate, mean |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    keys = dict.fromkeys((row["task"], row["world"], row["judge"], row["arm"]) for row in rows)
+    for task, world, judge, arm in keys:
+        of = [r for r in rows if (r["task"], r["world"], r["judge"], r["arm"]) == (task, world, judge, arm)]
+        episodes = sum(int(r["episodes"]) for r in of)
+        successes = sum(round(r["success"] * r["episodes"]) for r in of)
+        low, high = wilson_interval(successes, episodes)
+        executions = np.mean([r["robot_executions"] for r in of])
+        minutes = np.mean([r["robot_seconds"] for r in of]) / 60.0
+        gates = [r["gate_mean"] for r in of if r["gate_mean"] is not None]
+        gate = f"{np.mean(gates):.2f}" if gates and arm in ("calibrated", "wmrl") else "-"
+        lines.append(
+            f"| {task} | {world}, {judge} | {arm} | {len(of)} | {successes / episodes:.3f} ({low:.3f}-{high:.3f}) | "
+            f"{executions:.0f} | {minutes:.1f} | {gate} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
