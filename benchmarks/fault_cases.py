@@ -159,12 +159,12 @@ def learner_killed(vendor: SimulatedA1X, folder: Path, trials: int) -> list[floa
         "robot.cell.confirm_resets=false",
     ]
     demos, run = folder / "demos", RunDir(folder / "run")
-    _demonstrate(arm, demos)
+    demonstrate(arm, demos)
     small = [o for o in harness.SMALL if not o.startswith(("robot.", "demos."))]
     how = ["correction.kind=none", "pacing.actor_waits=episode", "actor.max_env_steps=100000"]
     where = [f"runs_dir={folder}", "name=run", f"demos.path={demos}", f"runtime.max_restarts={trials + 1}"]
     attended = Attended("rl.train", [*arm, *small, *how, *where])
-    _share_priority(attended.process.pid)
+    share_priority(attended.process.pid)
     times = []
     try:
         for _ in range(trials):
@@ -177,14 +177,14 @@ def learner_killed(vendor: SimulatedA1X, folder: Path, trials: int) -> list[floa
     return times
 
 
-def _share_priority(pid: int) -> None:
+def share_priority(pid: int) -> None:
     """Linux weighs sessions against each other; a new one would begin at the common weight."""
     own = Path("/proc/self/autogroup")
     if own.exists():
         Path(f"/proc/{pid}/autogroup").write_text(own.read_text().split()[-1])
 
 
-def _demonstrate(arm: Sequence[str], path: Path) -> None:
+def demonstrate(arm: Sequence[str], path: Path) -> None:
     """Two demonstrations of a few steps; what they show does not matter here."""
     away = TeleopCommand(delta=np.array([1.0, 0, -1.0, 0, 0, 0]), engaged=True)
     shown = ScriptedTeleop([*[away] * 7, replace(away, events=(TeleopEvent.SUCCESS,))] * 2)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from benchmarks.fault_cases import collision, learner_killed, program_killed, unplugged
 from rl.provenance import RESULTS, header, write
 from robot.clock import WallClock
-from robot.factory import make_robot_env
+from robot.factory import RobotConfig, make_robot_env
 from robot.interfaces import RobotFault
 from robot.safety import GovernorState, GovernorTransition
 from tests.robot.simulated_a1x import Agreeable, SimulatedA1X, free_domain
@@ -54,11 +54,11 @@ CAUSES = (
 class Rig:
     """An environment on the simulated A1X, and when its governor changed to which state."""
 
-    def __init__(self, vendor: SimulatedA1X) -> None:
+    def __init__(self, robot: RobotConfig) -> None:
         self.disturbed = 0  # episodes that a busy machine has spoilt
         self.seen: list[tuple[GovernorTransition, float]] = []
         self.env = make_robot_env(
-            vendor.robot(),
+            robot,
             operator=Agreeable(),
             on_transition=lambda change: self.seen.append((change, CLOCK.now())),
         )
@@ -104,7 +104,7 @@ def main() -> int:
     options = parser.parse_args()
     rows = []
     with SimulatedA1X(free_domain()) as vendor:
-        rig = Rig(vendor)
+        rig = Rig(vendor.robot())
         rows.append(following(rig, options.steps))
         for words, line, state, limit in CAUSES:
             action = None if words == SILENCE else (FORWARD if line == "frozen" else STAY)
@@ -152,7 +152,7 @@ def this_side(rig: Rig, vendor: SimulatedA1X, trials: int) -> list[dict[str, Any
 def killed() -> float:
     """Seconds from SIGKILL of everything on the vendor's side until the driver holds."""
     with SimulatedA1X(free_domain() + 1) as vendor:
-        rig = Rig(vendor)
+        rig = Rig(vendor.robot())
         rig.begin()
         time = rig.react(vendor.kill, GovernorState.HOLDING, FORWARD)
         rig.env.close()
