@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,8 +30,8 @@ pytest.importorskip("cyclonedds", reason="needs the a1x extra: pip install -e '.
 pytest.importorskip("pyrealsense2", reason="needs the realsense extra: pip install -e '.[realsense]'")
 
 from robot.cameras.config import CameraConfig
-from robot.cameras.view import CameraView
 from robot.sim import d435i
+from tests.robot.recorded_d435i import Unplugged, camera_of, stall
 
 CLOCK = WallClock()
 STAY = np.zeros(7, np.float32)
@@ -84,25 +83,6 @@ def arm(vendor: SimulatedA1X, recordings: Path, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def camera_of(env: RobotEnv, name: str) -> CameraView:
-    camera = next(camera for camera in env.robot.cameras if camera.name == name)
-    assert isinstance(camera, CameraView)
-    return camera
-
-
-def stall(env: RobotEnv, name: str, seconds: float) -> float:
-    """Lose all that the library delivers for so long, as over a bad cable; returns the time at which it began."""
-    stream, began = camera_of(env, name).device._stream, CLOCK.now()
-    wait = stream.wait
-
-    def losing(timeout: float) -> Any:
-        frame = wait(timeout)
-        return None if CLOCK.now() < began + seconds else frame
-
-    stream.wait = losing  # type: ignore[method-assign]
-    return began
-
-
 def test_images_come_with_their_ages_and_the_two_cameras_are_close(env: RobotEnv) -> None:
     infos = [env.step(STAY)[-1] for _ in range(10)]
     ages = [info["timestamp"] - np.array(list(info["image_timestamps"].values())) for info in infos]
@@ -145,22 +125,17 @@ def test_a_stalled_camera_holds_then_ends_the_episode_and_comes_back(env: RobotE
 
 
 def test_a_lost_camera_ends_the_episode_and_is_connected_again_when_the_operator_says_so(
-    env: RobotEnv, monkeypatch: pytest.MonkeyPatch
+    env: RobotEnv,
 ) -> None:
-    stream = camera_of(env, "side").device._stream
-
-    def unplugged(*_: Any) -> Any:
-        raise DeviceError("camera side: no RealSense with serial number 4711 is attached")
-
-    monkeypatch.setattr(stream, "wait", unplugged)
-    monkeypatch.setattr(stream, "open", unplugged)
-    with pytest.raises(RobotFault, match=r"camera_lost.*side: lost, 3 reconnections.*4711"):
+    camera = Unplugged(env, "side")
+    with pytest.raises(RobotFault, match=r"camera_lost.*side: lost, 3 reconnections.*999000000001"):
         for _ in range(30):
             env.step(STAY)
-    with pytest.raises(DeviceError, match="4711"):
+    assert 0.9 < CLOCK.now() - camera.began < 2.5
+    with pytest.raises(DeviceError, match=r"serial number 999000000001 is attached; found: "):
         env.reset()
     assert "camera_lost" in env.operator.requests[-1]  # type: ignore[attr-defined]
-    monkeypatch.undo()
+    camera.plug_in()
     env.reset()
     assert set(env.step(STAY)[0]["images"]) == {"side", "wrist"}
 

@@ -1,13 +1,18 @@
-"""Recordings by synthetic D435i cameras, made with the vendor's library, for tests."""
+"""Recordings by synthetic D435i cameras, made with the vendor's library, and their failures; tests and benchmarks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from robot.cameras.device import RawFrame
+from robot.cameras.realsense import RealSenseStream
+from robot.cameras.view import CameraView
 from robot.clock import WallClock
+from robot.env import RobotEnv
 from robot.sim.d435i import SyntheticD435i, record
 from robot.types import Image
 
@@ -28,3 +33,38 @@ def make_recording(path: Path, seconds: float, camera: SyntheticD435i | None = N
     images: Sequence[Image] = [scene(number) for number in range(round(seconds * fps))]
     record(path, images, fps, camera or SyntheticD435i(), WallClock())
     return path
+
+
+def camera_of(env: RobotEnv, name: str) -> CameraView:
+    camera = next(camera for camera in env.robot.cameras if camera.name == name)
+    assert isinstance(camera, CameraView)
+    return camera
+
+
+def stall(env: RobotEnv, name: str, seconds: float) -> float:
+    """Lose all that the library delivers for so long, as over a bad cable; returns the time at which it began."""
+    stream, clock = camera_of(env, name).device._stream, env.clock
+    wait, began = stream.wait, env.clock.now()
+
+    def losing(timeout: float) -> RawFrame | None:
+        frame = wait(timeout)
+        return None if clock.now() < began + seconds else frame
+
+    stream.wait = losing  # type: ignore[method-assign]
+    return began
+
+
+class Unplugged:
+    """A camera pulled out: its images stop, and the library is asked in vain for its serial number."""
+
+    def __init__(self, env: RobotEnv, name: str) -> None:
+        stream = camera_of(env, name).device._stream
+        assert isinstance(stream, RealSenseStream)
+        self._stream, self._config, self._wait = stream, stream._config, stream.wait
+        self.began = env.clock.now()
+        stream.wait = lambda timeout: (self._wait(timeout), None)[1]  # type: ignore[method-assign]
+        stream._config = replace(self._config, recording=None, serial="999000000001")
+
+    def plug_in(self) -> None:
+        self._stream._config = self._config
+        self._stream.wait = self._wait  # type: ignore[method-assign]
