@@ -19,6 +19,7 @@ from rl.pictures import TILE
 from rl.relived import CAPTION, read_relived
 from rl.replay.reader import StoreReader
 from rl.replay.rows import provenance_of
+from rl.runtime import imagining
 from rl.runtime.run_dir import RunDir
 from rl.selection.pacing import EntropyPacingConfig
 from rl.workers.synthetic import SyntheticShare, SyntheticShareConfig
@@ -144,6 +145,21 @@ def test_imagined_clips_of_a_state_run_are_shown_without_pictures(
     assert "no pictures" in capsys.readouterr().out
     assert cli.main(["show", f"path={plain.path}", "source=synthetic"]) == 2
     assert "expected a run that imagines" in capsys.readouterr().err
+
+
+def test_optimisers_come_before_the_cameras(plain: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other way round the process crashes as soon as the world model learns."""
+    order: list[str] = []
+
+    def cameras(*_: object, **__: object) -> None:
+        order.append("cameras")
+        raise InterruptedError
+
+    monkeypatch.setattr(imagining, "load_optimiser", lambda: order.append("optimiser"))
+    monkeypatch.setattr(imagining, "make_robot_env", cameras)
+    with pytest.raises(InterruptedError):
+        imagining.make_world_model(plain)
+    assert order == ["optimiser", "cameras"]
 
 
 def test_the_summary_counts_what_was_imagined(imagined: RunDir) -> None:
