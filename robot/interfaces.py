@@ -69,7 +69,7 @@ class Camera(Protocol):
         """Open the device; raises DeviceError naming the device and the remedy."""
 
     def read(self) -> Frame:
-        """The newest frame with its capture time."""
+        """The newest frame with its capture time, at once; raises DeviceError where the device is lost."""
 
     def close(self) -> None:
         """Release the device."""

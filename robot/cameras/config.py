@@ -24,7 +24,7 @@ class CameraConfig:
     width: int = 640  # px, of the device's image
     height: int = 480  # px
     fps: int = 30
-    exposure: int = 156  # 100 us, fixed; of a D405 us
+    exposure: int = 156  # 100 us, fixed
     gain: int = 64
     white_balance: int = 4600  # K, fixed
     allow_usb2: bool = False  # it is slower there, and drops frames

@@ -114,7 +114,12 @@ class CameraDevice:
         newest = self._newest
         if not self._running or newest is None:
             raise DeviceError(f"camera {self.name}: not connected; call connect() first")
-        self._thread.check()
+        try:
+            self._thread.check()
+        except DeviceError as stopped:
+            if isinstance(stopped.__cause__, DeviceError):  # says more than that a thread has ended
+                raise DeviceError(str(stopped.__cause__)) from stopped
+            raise
         return newest
 
     def close(self) -> None:

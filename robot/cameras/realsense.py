@@ -66,7 +66,7 @@ class RealSenseStream:
         return StreamFacts(
             device=config.recording or f"{_info(device, 'name')} {config.serial}",
             usb=_info(device, "usb_type_descriptor"),
-            **self.settle(device.first_color_sensor(), adjustable=config.recording is None),
+            **self.settle(self._colour_sensor(device), adjustable=config.recording is None),
         )
 
     def wait(self, timeout: float) -> RawFrame | None:
@@ -134,6 +134,15 @@ class RealSenseStream:
                     f"robot.cameras.<view>.{name}={read:g}, or close the program that changes it"
                 )
         return values
+
+    def _colour_sensor(self, device: Any) -> Any:
+        # The first sensor of a D435i is the stereo module, whose exposure is another one.
+        try:
+            return device.first_color_sensor()
+        except RuntimeError as error:
+            raise DeviceError(
+                f"{self._name}: it has no colour sensor of its own ({error}), as a D405 has none; use another model"
+            ) from error
 
     def _set(self, sensor: Any, which: rs.option, value: float) -> None:
         if not sensor.supports(which):

@@ -175,6 +175,7 @@ def test_recorded_by_hand_then_trained_from_pixels(
         "learner.warm_updates=5",
     ]
     assert cli.main(["train", *arm, *small, *run, *pace]) == 0
+    assert RunDir(tmp_path / "run").config.robot.cameras["side"].width == 320  # as it comes back on resume
     tried = StoreReader(RunDir(tmp_path / "run").real)
     assert tried.schema.views == {"side": (32, 32), "wrist": (32, 32)} and tried.num_transitions >= 16
     episode = tried.episode(tried.episodes()[0].episode)

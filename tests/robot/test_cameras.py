@@ -13,6 +13,7 @@ from robot.cameras.device import CameraDevice, RawFrame, StreamFacts
 from robot.cameras.device_clock import DeviceClock
 from robot.cameras.view import cropped
 from robot.clock import WallClock
+from robot.factory import RobotConfig
 from robot.interfaces import DeviceError
 
 CLOCK = WallClock()
@@ -97,7 +98,7 @@ def test_lost_after_as_many_tries_as_configured(monkeypatch: pytest.MonkeyPatch)
     camera.connect()
     stream.fall_silent()
     with pytest.raises(
-        DeviceError, match=r"camera side: lost, 2 reconnections did not help \(no such camera\)"
+        DeviceError, match=r"^camera side: lost, 2 reconnections did not help \(no such camera\)"
     ):
         while True:
             camera.newest()
@@ -179,6 +180,11 @@ ZOOM = CameraConfig(device_of="wrist", crop=[0, 0, 100])
 def test_a_set_of_views_that_cannot_be(cameras: dict[str, CameraConfig], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_cameras(cameras, ["side", "wrist"], 64)
+
+
+def test_a_simulated_arm_has_no_cameras_to_configure() -> None:
+    with pytest.raises(ValueError, match=r"robot\.cameras: robot\.kind=sim brings its own views"):
+        RobotConfig(cameras={"side": SIDE})
 
 
 def test_views_and_crops_of_one_device() -> None:

@@ -224,6 +224,13 @@ def test_a_setting_that_does_not_stay_is_an_error() -> None:
         settle(Drifting(), exposure=300)
 
 
+def test_a_model_without_a_colour_sensor_is_refused() -> None:
+    device = rs.software_device()
+    device.add_sensor("Stereo Module")
+    with pytest.raises(DeviceError, match="no colour sensor of its own"):
+        RealSenseStream("side", CameraConfig(serial="1"), CLOCK)._colour_sensor(device)
+
+
 class Bus:
     """Two cameras on the bus, which the library cannot simulate; `away`: looks for which a reset one is missing."""
 
