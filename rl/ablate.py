@@ -13,7 +13,8 @@ from rl import command
 from rl.ablation.config import AblateConfig
 from rl.ablation.recording import Recording
 from rl.ablation.report import write_ablation_report
-from rl.ablation.runs import AblationRun, out_dir, plan_runs, run_all
+from rl.ablation.results import online_success
+from rl.ablation.runs import AblationRun, Clocks, out_dir, plan_runs, run_all
 from rl.config import load
 from rl.runtime import locks
 
@@ -33,6 +34,9 @@ def _ablate(overrides: list[str]) -> int:
     recording = Recording.open(Path(config.run), config.device)
     recording.verify()
     runs = plan_runs(recording, config)
+    online_success(
+        config, recording
+    )  # what is compared with is there before the minutes that the replays take
     todo = [] if config.report else [run for run in runs if not run.result.exists()]
     typed = shlex.join(["groundhog", "ablate", *overrides])
     say(
@@ -43,7 +47,7 @@ def _ablate(overrides: list[str]) -> int:
     if todo:
         out_dir(config).mkdir(parents=True, exist_ok=True)
         with locks.session(out_dir(config)):
-            failed = run_all(todo, config, typed, time.monotonic, say)
+            failed = run_all(todo, config, typed, Clocks(time.monotonic, time.process_time), say)
     minutes = (time.monotonic() - begun) / 60
     for path in write_ablation_report(recording, config, runs, typed, minutes if todo else None):
         say(str(path))

@@ -77,6 +77,7 @@ COLUMNS = (
     ("arm", "arm", "{}"),
     ("seeds", "seeds", "{:.0f}"),
     ("minutes", "minutes", "{:.1f}"),
+    ("of one core", "cpu_minutes", "{:.1f}"),
     ("real transitions", "real_transitions", "{:.0f}"),
     ("TD error", "td_error", "{:.3f}"),
     ("Q - return", "q_bias", "{:+.3f}"),

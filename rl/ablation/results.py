@@ -93,6 +93,7 @@ def row_of(arm: ArmResults) -> dict[str, Any]:
         "arm": arm.arm,
         "seeds": len(arm.results),
         "minutes": sum(result["minutes"] for result in arm.results),
+        "cpu_minutes": sum(result["cpu_minutes"] for result in arm.results),
         "updates": mean("updates"),
         "real_transitions": mean("shown", "real_transitions"),
         "td_error": mean("td_error"),

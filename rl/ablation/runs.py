@@ -33,7 +33,14 @@ from rl.runtime.interrupt import InterruptFlag
 PACKAGES = ("torch", "numpy", "mujoco")
 POLL_S = 0.5
 Say = Callable[[str], None]
-Clock = Callable[[], float]  # seconds
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Seconds that have passed, and seconds that this process has computed."""
+
+    wall: Callable[[], float]
+    cpu: Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ def _identity(recording: Recording, arm: Arm, seed: int, config: AblateConfig) -
 
 
 def run_all(
-    runs: Sequence[AblationRun], config: AblateConfig, command: str, clock: Clock, say: Say
+    runs: Sequence[AblationRun], config: AblateConfig, command: str, clocks: Clocks, say: Say
 ) -> list[AblationRun]:
     """Run all that have no result yet, `parallel` side by side; returns those that failed.
 
@@ -106,7 +113,7 @@ def run_all(
     """
     if config.parallel == 1:
         return [
-            run for run in runs if not _say_outcome(run, say, partial(run_one, run, config, command, clock))
+            run for run in runs if not _say_outcome(run, say, partial(run_one, run, config, command, clocks))
         ]
     spawn = multiprocessing.get_context("spawn")  # a fresh process: no thread or GL context of this one
     stop = spawn.Event()
@@ -115,7 +122,7 @@ def run_all(
     failed: list[AblationRun] = []
     try:
         open_runs: dict[Future[None], AblationRun] = {
-            pool.submit(_run_in_process, run, config, command, clock): run for run in runs
+            pool.submit(_run_in_process, run, config, command, clocks): run for run in runs
         }
         while open_runs and not interrupted.seen:
             done, _ = wait(open_runs, POLL_S, FIRST_COMPLETED)
@@ -152,8 +159,8 @@ def _begin_process(stop: Event) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everybody; the parent decides
 
 
-def _run_in_process(run: AblationRun, config: AblateConfig, command: str, clock: Clock) -> None:
-    run_one(run, config, command, clock, on_tick=_end_if_told)
+def _run_in_process(run: AblationRun, config: AblateConfig, command: str, clocks: Clocks) -> None:
+    run_one(run, config, command, clocks, on_tick=_end_if_told)
 
 
 def _end_if_told() -> None:
@@ -165,12 +172,12 @@ def run_one(
     run: AblationRun,
     config: AblateConfig,
     command: str,
-    clock: Clock,
+    clocks: Clocks,
     on_tick: Callable[[], None] = lambda: None,
 ) -> None:
     """Replay, judge, and write the result beside and rename; its run directory goes unless it is to be kept."""
     load_optimiser()  # before an environment makes a GL context
-    begun = clock()
+    begun, computed = clocks.wall(), clocks.cpu()
     recording = Recording.open(Path(config.run), config.device)
     arm = make_arm(recording, config, run.entry)
     threads = torch.get_num_threads()
@@ -187,7 +194,8 @@ def run_one(
         "arm": run.arm,
         "entry": run.entry,
         "seed": run.seed,
-        "minutes": (clock() - begun) / 60,
+        "minutes": (clocks.wall() - begun) / 60,
+        "cpu_minutes": (clocks.cpu() - computed) / 60,
         "measured": _plain(measured),
     }
     run.result.parent.mkdir(parents=True, exist_ok=True)
