@@ -23,6 +23,7 @@ from rl.provenance import RESULTS, ROOT, header, write
 from rl.statistics import wilson_interval
 
 ARMS = ("sft", "grpo_real", "raw_world_model", "calibrated", "wmrl")
+ANCHORED = ("calibrated", "wmrl")
 PAGE = ROOT / "docs" / "vla.md"
 START, END = "<!-- vla table: begin -->", "<!-- vla table: end -->"
 
@@ -52,11 +53,12 @@ COMMON = [
     "robot.obs=STATE",
     "grpo.learning_rate=0.001",
     "grpo.kl=0.01",
+    "correction.calibration.debias.min_pairs=32",  # one step of executed groups
     "loop.groups=4",
     "loop.group_size=8",
     "loop.save_every=1000",
     "loop.eval_episodes=0",
-    "loop.final_eval_episodes=150",
+    "loop.final_eval_episodes=100",
 ]
 
 
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--judge", choices=tuple(JUDGES), default="near_miss")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--directory", type=Path, default=Path("runs/vla"))
     arguments = parser.parse_args(argv)
     if arguments.what == "collect":
@@ -90,6 +92,8 @@ def _run(arguments: argparse.Namespace, arm: str, seed: int) -> int:
     overrides = [*COMMON, *TASKS[arguments.task], *JUDGES[arguments.judge]]
     if arm != "sft":
         overrides.append(f"loop.steps={arguments.steps}")
+    if arm in ANCHORED:
+        overrides.append("loop.executed_first=1")
     chosen = [f"vla={arm}", f"tasks=[{arguments.task}]", f"seed={seed}", f"name={name}"]
     return post_train_vla.main([*chosen, f"runs_dir={arguments.directory}", *overrides])
 
@@ -145,7 +149,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         executions = np.mean([r["robot_executions"] for r in of])
         minutes = np.mean([r["robot_seconds"] for r in of]) / 60.0
         gates = [r["gate_mean"] for r in of if r["gate_mean"] is not None]
-        gate = f"{np.mean(gates):.2f}" if gates and arm in ("calibrated", "wmrl") else "-"
+        gate = f"{np.mean(gates):.2f}" if gates and arm in ANCHORED else "-"
         lines.append(
             f"| {task} | {world}, {judge} | {arm} | {len(of)} | {successes / episodes:.3f} ({low:.3f}-{high:.3f}) | "
             f"{executions:.0f} | {minutes:.1f} | {gate} |"

@@ -55,7 +55,7 @@ class Robot:
             env.hold()
             writer.end_episode(EpisodeOutcome(EndReason.STOPPED))
             raise
-        seconds = env.clock.now() - started
+        seconds = round(env.clock.now() - started, 6)  # the same at any time of the clock
         self.executions += 1
         self.seconds += seconds
         return recording.finish(outcome, executed=True, distance=distance_left(env), seconds=seconds)
