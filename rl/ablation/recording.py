@@ -77,9 +77,10 @@ class Recording:
 def _identity(path: Path) -> str:
     parts = [path / "config.yaml", path / "spec.json"]
     parts += [path / store / "journal.jsonl" for store in ("real", "demo", "synthetic")]
-    digests = {part.name if part.parent == path else part.parent.name: _digest(part) for part in parts}
+    digests = {part.name if part.parent == path else part.parent.name: digest_of(part) for part in parts}
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
 
-def _digest(path: Path) -> str | None:
+def digest_of(path: Path) -> str | None:
+    """Of a file's bytes, None where there is none."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,12 @@ class Replaying:
         self._relabeller = self._make_relabeller()
         self._run = self._prepare(work)
 
-    def run(self, on_tick: Callable[[], None]) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """The deterministic part of a result. Raises KeyboardInterrupt where it was interrupted."""
         recorded = self._arm.stream.imagined is Imagined.RECORDED
         code = run_inline(
             self._run,
-            on_tick,
+            lambda: None,
             self._make_actor,
             self._make_imagination if recorded else make_world_model,
         )

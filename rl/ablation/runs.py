@@ -9,11 +9,9 @@ import multiprocessing
 import shutil
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from omegaconf import OmegaConf
 
 from rl.ablation.arms import Arm, make_arm, make_arms
 from rl.ablation.config import AblateConfig
-from rl.ablation.recording import Recording
+from rl.ablation.recording import Recording, digest_of
 from rl.ablation.replaying import Replaying
 from rl.ablation.results import read_result
 from rl.agent.adam import load_optimiser
@@ -94,10 +92,12 @@ def plan_runs(recording: Recording, config: AblateConfig) -> list[AblationRun]:
 
 def _identity(recording: Recording, arm: Arm, seed: int, config: AblateConfig) -> str:
     """Changes with whatever changes the numbers of a result, code aside."""
+    judge = arm.stream.reward_model
     question = {
         "recording": recording.identity,
         "settings": OmegaConf.to_yaml(arm.settings, resolve=True, sort_keys=True),
         "stream": asdict(arm.stream) | {"imagined": arm.stream.imagined.value},
+        "reward_model": None if judge is None else digest_of(Path(judge)),
         "judged": [config.holdout_every, config.eval_episodes, asdict(config.fqe)],
         "seed": seed,
     }
@@ -116,14 +116,12 @@ def run_all(
             run for run in runs if not _say_outcome(run, say, partial(run_one, run, config, command, clocks))
         ]
     spawn = multiprocessing.get_context("spawn")  # a fresh process: no thread or GL context of this one
-    stop = spawn.Event()
     interrupted = InterruptFlag()
-    pool = ProcessPoolExecutor(config.parallel, spawn, _begin_process, (stop,))
+    # A terminal sends Ctrl-C to everybody; only this process decides.
+    pool = ProcessPoolExecutor(config.parallel, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN))
     failed: list[AblationRun] = []
+    open_runs = {pool.submit(run_one, run, config, command, clocks): run for run in runs}
     try:
-        open_runs: dict[Future[None], AblationRun] = {
-            pool.submit(_run_in_process, run, config, command, clocks): run for run in runs
-        }
         while open_runs and not interrupted.seen:
             done, _ = wait(open_runs, POLL_S, FIRST_COMPLETED)
             for future in done:
@@ -131,8 +129,12 @@ def run_all(
                 if not _say_outcome(run, say, future.result):
                     failed.append(run)
     finally:
-        stop.set()
+        if open_runs:
+            for process in multiprocessing.active_children():
+                process.terminate()
         pool.shutdown(cancel_futures=True)
+        for run in open_runs.values():
+            shutil.rmtree(run.work, ignore_errors=True)  # where one was ended before it could do so itself
         interrupted.restore()
     if interrupted.seen:
         raise KeyboardInterrupt
@@ -143,38 +145,14 @@ def _say_outcome(run: AblationRun, say: Say, outcome: Callable[[], None]) -> boo
     """Whether it went well; what a run itself could not do does not end the others."""
     try:
         outcome()
-    except (ConfigError, FloatingPointError, BrokenProcessPool, RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, FloatingPointError) as error:
         say(f"failed {run.name}: {type(error).__name__}: {error}")
         return False
     say(f"finished {run.name}")
     return True
 
 
-_stop: Event | None = None  # of a pool's process: set when the ablation is to end
-
-
-def _begin_process(stop: Event) -> None:
-    global _stop
-    _stop = stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everybody; the parent decides
-
-
-def _run_in_process(run: AblationRun, config: AblateConfig, command: str, clocks: Clocks) -> None:
-    run_one(run, config, command, clocks, on_tick=_end_if_told)
-
-
-def _end_if_told() -> None:
-    if _stop is not None and _stop.is_set():
-        raise KeyboardInterrupt
-
-
-def run_one(
-    run: AblationRun,
-    config: AblateConfig,
-    command: str,
-    clocks: Clocks,
-    on_tick: Callable[[], None] = lambda: None,
-) -> None:
+def run_one(run: AblationRun, config: AblateConfig, command: str, clocks: Clocks) -> None:
     """Replay, judge, and write the result beside and rename; its run directory goes unless it is to be kept."""
     load_optimiser()  # before an environment makes a GL context
     begun, computed = clocks.wall(), clocks.cpu()
@@ -183,7 +161,7 @@ def run_one(
     threads = torch.get_num_threads()
     torch.set_num_threads(arm.config.runtime.torch_threads)
     try:
-        measured = Replaying(recording, arm, run.seed, run.work, config).run(on_tick)
+        measured = Replaying(recording, arm, run.seed, run.work, config).run()
     finally:
         torch.set_num_threads(threads)
         if not config.keep:

@@ -96,7 +96,7 @@ def test_what_is_finished_is_not_done_again(
     out = tmp_path / "out"
     arms = "arms=[recorded,recorded actor.max_env_steps=0]"
 
-    def interrupted(self: Any, on_tick: Any) -> Any:
+    def interrupted(self: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
