@@ -22,7 +22,9 @@ class OracleError(ValueError):
 class OracleImaginer:
     """Re-enacts a recorded episode once, from its layout seed and its executed actions, and keeps its moments.
 
-    env: an environment of its own, configured as the one that recorded. layout_seed: of an episode of a store.
+    Where contacts have amplified the rounding of stored actions, so that it parts from what was recorded, the moments
+    end, and a branch from a later one is lost at once. env: an environment of its own, configured as the one that
+    recorded. layout_seed: of an episode of a store.
     """
 
     version = 0
@@ -42,42 +44,44 @@ class OracleImaginer:
         """Branches from real states; `seed` is of no use here, physics has none. Raises OracleError."""
         return _OracleSession(self._env, [self._moment(start) for start in starts])
 
-    def _moment(self, start: Start) -> Moment:
+    def _moment(self, start: Start) -> tuple[Moment, bool]:
+        """The moment of a start, or else the last that is certain, and False."""
         key = (start.origin, start.episode)
         if key not in self._moments:
             self._moments[key] = self._re_enact(*key)
             while len(self._moments) > self._keep:
                 self._moments.pop(next(iter(self._moments)))
-        return self._moments[key][start.step]
+        certain = self._moments[key]
+        return certain[min(start.step, len(certain) - 1)], start.step < len(certain)
 
     def _re_enact(self, origin: Origin, number: int) -> list[Moment]:
         episode = self._readers[origin].episode(number)
         self._env.reset(seed=self._layout_seed(origin, number))
-        moments = [capture(self._env)]
-        for t, action in enumerate(episode.action):
-            self._compare(moments[-1].observation, episode.proprio[t], origin, number, t)
-            if t + 1 < len(episode):
-                self._env.step(action)
-                moments.append(capture(self._env))
-        return moments
-
-    @staticmethod
-    def _compare(seen: Observation, recorded: Float32, origin: Origin, number: int, t: int) -> None:
-        gap = float(np.abs(seen.proprio - recorded).max())
-        if not gap <= REPLAY_TOLERANCE:
+        moments: list[Moment] = []
+        for t in range(len(episode)):
+            if t:
+                self._env.step(episode.action[t - 1])
+            moment = capture(self._env)
+            gap = float(np.abs(moment.observation.proprio - episode.proprio[t]).max())
+            if not gap <= REPLAY_TOLERANCE:
+                break
+            moments.append(moment)
+        if not moments:
             raise OracleError(
-                f"{origin.name.lower()} episode {number}: re-enacted in the simulator it is {gap:.4f} off at step {t}; "
-                "the oracle needs episodes that this very run recorded on its simulated arm"
+                f"{origin.name.lower()} episode {number}: re-enacted in the simulator it begins {gap:.4f} off; the "
+                "oracle needs episodes that this very run recorded on its simulated arm"
             )
+        return moments
 
 
 class _OracleSession:
     """Branches that take turns in one environment."""
 
-    def __init__(self, env: RobotEnv, moments: Sequence[Moment]) -> None:
+    def __init__(self, env: RobotEnv, starts: Sequence[tuple[Moment, bool]]) -> None:
         self._env = env
-        self._moments = list(moments)
-        self._over = [False] * len(moments)
+        self._moments = [moment for moment, _ in starts]
+        self._lost = [not certain for _, certain in starts]
+        self._over = list(self._lost)
 
     @property
     def observations(self) -> Sequence[Observation]:
@@ -95,5 +99,5 @@ class _OracleSession:
             truth[index] = Label.SUCCESS if info["success"] else Label.FAILURE
             self._over[index] = bool(terminated or truncated)
             self._moments[index] = capture(self._env)
-        risk, none = np.zeros(len(actions), np.float32), [False] * len(actions)
-        return Futures(self.observations, executed, risk, truth, over=list(self._over), lost=none)
+        risk = np.zeros(len(actions), np.float32)
+        return Futures(self.observations, executed, risk, truth, over=list(self._over), lost=list(self._lost))

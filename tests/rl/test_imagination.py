@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +108,28 @@ def test_other_actions_lead_elsewhere(cell: Cell) -> None:
 def test_an_episode_of_another_layout_is_refused(cell: Cell) -> None:
     with pytest.raises(OracleError, match="re-enacted"):
         cell.oracle(shift=1).begin([Start(Origin.DEMO, 0, 4)], seed=0)
+
+
+def test_what_contacts_have_carried_away_is_not_branched_from(cell: Cell, tmp_path: Path) -> None:
+    """A recorded pose that the simulator does not come back to from step 5 on."""
+    episode = cell.demo.episode(0)
+
+    def moved(t: int) -> Observation:
+        seen = episode.observation(t)
+        return replace(seen, proprio=seen.proprio + np.float32(0.01 * (t >= 5)))
+
+    with StoreWriter(tmp_path / "real", cell.demo.schema) as writer:
+        writer.begin_episode(moved(0))
+        for t, step in enumerate(episode.transitions()):
+            writer.add(replace(step, observation=moved(t), next_observation=moved(t + 1)))
+        writer.end_episode(EpisodeOutcome(EndReason.SUCCESS))
+    oracle = OracleImaginer(
+        cell.env, {Origin.ONLINE: StoreReader(tmp_path / "real")}, lambda *_: DEMO_SEED + 0
+    )
+    session = oracle.begin([Start(Origin.ONLINE, 0, 4), Start(Origin.ONLINE, 0, 7)], seed=0)
+    futures = session.step(episode.action[[4, 7]])
+    assert list(futures.lost) == [False, True]
+    np.testing.assert_allclose(futures.observations[0].proprio, episode.proprio[5], atol=1e-3)
 
 
 def test_the_policy_acts_on_what_is_imagined(cell: Cell) -> None:
