@@ -1,0 +1,188 @@
+"""What relived experience could be worth at best: tasks where data are short, the simulator itself as world model.
+
+    groundhog bench tasks=[insert_alone] obs=STATE arms=[hil_serl,compute_control,ceiling_policy,...] \
+        runs_dir=runs/ceiling results_dir=runs/ceiling_results docs_dir=runs/ceiling_docs
+    python -m benchmarks.ceiling [--runs runs/ceiling --results runs/ceiling_results]
+
+With --runs, takes over the finished runs into benchmarks/results/ceiling/<task>_<obs>/<arm>/<seed>.json, each a bench
+result with `running_env_steps` beside. Then writes the tables of docs/closed_loop.md from those files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl.metrics import read_metrics
+from rl.provenance import RESULTS
+
+LEVEL = 0.9
+RUNNING_EPISODES = 20
+BASE = "hil_serl"
+PAGE = Path("docs/closed_loop.md")
+BEGIN, END = "<!-- ceiling: begin -->", "<!-- ceiling: end -->"
+NAMES = {
+    "hil_serl": "none",
+    "compute_control": "none, 1.5x updates",
+    "ceiling_local": "real actions perturbed (s .2, sigma .05)",
+    "ceiling_local_large": "real actions perturbed more (s .5, sigma .2)",
+    "ceiling_policy": "policy, clips of 8",
+    "ceiling_policy_long": "policy, clips of 24",
+    "ceiling_failures": "policy, from online episodes that failed",
+    "oracle_policy": "policy, clips of 8, begun before the first step",
+    "oracle_policy_demo": "same, demonstration states only, 8 per real step",
+    "ceiling_trains_policy": "same, and imagined states train the policy",
+    "ceiling_short": "same, clips of 4",
+    "ceiling_fresh": "clips of 8, newest 1,000 of each sign only",
+}
+
+Result = Mapping[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=Path)
+    parser.add_argument("--results", type=Path)
+    arguments = parser.parse_args()
+    kept = RESULTS / "ceiling"
+    if arguments.runs is not None:
+        take_over(arguments.runs, arguments.results or arguments.runs, kept)
+    groups: dict[str, dict[str, dict[int, Result]]] = defaultdict(lambda: defaultdict(dict))
+    for path in sorted(kept.glob("*/*/*.json")):
+        folder, arm, seed = path.parts[-3:]
+        groups[folder][arm][int(Path(seed).stem)] = json.loads(path.read_text())
+    text = "\n\n".join(f"**{folder}**\n\n{table(arms)}" for folder, arms in sorted(groups.items()))
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(before + BEGIN + "\n" + text + "\n" + END + rest.partition(END)[2])
+    print(text)
+    return 0
+
+
+def take_over(runs: Path, results: Path, kept: Path) -> None:
+    """Copy each bench result, with the measure that only the run's own metrics hold."""
+    for path in sorted(results.glob("*/*/*.json")):
+        folder, arm, seed = path.parts[-3:]
+        metrics = runs / folder / arm / Path(seed).stem / "metrics.jsonl"
+        if not metrics.exists():
+            continue
+        result = json.loads(path.read_text())
+        result["running_env_steps"] = running_env_steps(read_metrics(metrics))
+        target = kept / folder / arm / seed
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def running_env_steps(records: Sequence[Mapping[str, Any]]) -> int | None:
+    """Env steps after which the newest 20 training episodes first succeed in 90% of cases; None: never."""
+    outcomes: list[float] = []
+    for record in records:
+        if record.get("env/success") is not None:
+            outcomes.append(record["env/success"])
+            newest = outcomes[-RUNNING_EPISODES:]
+            if len(newest) == RUNNING_EPISODES and np.mean(newest) >= LEVEL:
+                return int(record["env_steps"])
+    return None
+
+
+def points(result: Result) -> tuple[list[float], list[float]]:
+    """Env steps and success of each evaluation, the final one included."""
+    steps = [float(p["env_steps"]) for p in result["curve"]]
+    success = [float(p["success"]) for p in result["curve"]]
+    if result["env_steps"] > (steps[-1] if steps else -1):
+        steps.append(float(result["env_steps"]))
+        success.append(float(result["final_success"]))
+    return steps, success
+
+
+def evaluated_env_steps(result: Result) -> float | None:
+    """Env steps at which the evaluated success first reaches .9, between two evaluations by a straight line."""
+    steps, success = points(result)
+    for i, value in enumerate(success):
+        if value >= LEVEL:
+            if i == 0:
+                return steps[0]
+            share = (LEVEL - success[i - 1]) / (value - success[i - 1])
+            return steps[i - 1] + share * (steps[i] - steps[i - 1])
+    return None
+
+
+def area(result: Result) -> float:
+    """Mean success over the run's env steps: the area under the evaluation curve, 0..1."""
+    steps, success = points(result)
+    return float(np.trapezoid(success, steps) / (steps[-1] - steps[0])) if len(steps) > 1 else math.nan
+
+
+def table(arms: Mapping[str, Mapping[int, Result]]) -> str:
+    """One line per arm; a run that never got there counts as its whole length, so that its mean is a lower bound."""
+    lines = [
+        "| synthetic data | seeds | trained to .9 at env steps | never | evaluated to .9 at | area | area - none (t) "
+        "| saved | final success | imagined | used |",
+        "|" + "---|" * 11,
+    ]
+    base = arms.get(BASE, {})
+    for arm in [name for name in NAMES if name in arms] + sorted(set(arms) - set(NAMES)):
+        runs = arms[arm]
+        trained = {seed: steps_or_end(r, r["running_env_steps"]) for seed, r in runs.items()}
+        tested = {seed: steps_or_end(r, evaluated_env_steps(r)) for seed, r in runs.items()}
+        never = sum(r["running_env_steps"] is None for r in runs.values())
+        both = sorted(set(runs) & set(base))
+        gained = [area(runs[seed]) - area(base[seed]) for seed in both]
+        was = (
+            float(np.mean([steps_or_end(base[s], base[s]["running_env_steps"]) for s in both]))
+            if both
+            else math.nan
+        )
+        is_now = float(np.mean([trained[s] for s in both])) if both else math.nan
+        cells = [
+            NAMES.get(arm, arm),
+            str(len(runs)),
+            spread(list(trained.values()), "{:.0f}"),
+            f"{never}",
+            spread(list(tested.values()), "{:.0f}"),
+            spread([area(r) for r in runs.values()], "{:.3f}"),
+            "" if arm == BASE else paired(gained),
+            "" if arm == BASE or not both else f"{1.0 - is_now / was:.0%}",
+            f"{np.mean([r['final_success'] for r in runs.values()]):.0%}",
+            f"{np.mean([r['generated'] for r in runs.values()]):.0f}",
+            f"{np.mean([r['used'] for r in runs.values()]):.0f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def steps_or_end(result: Result, steps: float | None) -> float:
+    return float(result["env_steps"]) if steps is None else steps
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Mean and standard error over seeds."""
+    mean = form.format(float(np.mean(values)))
+    if len(values) < 2:
+        return mean
+    return f"{mean} +- {form.format(float(np.std(values, ddof=1) / math.sqrt(len(values))))}"
+
+
+def paired(differences: Sequence[float]) -> str:
+    """Mean difference over the seeds that both have, its standard error and t."""
+    if len(differences) < 2:
+        return f"{differences[0]:+.3f}" if differences else "-"
+    mean, error = (
+        float(np.mean(differences)),
+        float(np.std(differences, ddof=1) / math.sqrt(len(differences))),
+    )
+    t = f"{mean / error:.1f}" if error > 0 else "-"
+    return f"{mean:+.3f} +- {error:.3f} ({t})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
