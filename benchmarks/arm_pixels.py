@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.control_loop import stored_periods, updates_per_second
 from benchmarks.fault_cases import demonstrate, share_priority
-from benchmarks.faults import FAULT, HOLD, Rig, percentiles, row
+from benchmarks.faults import FAULT, HOLD, Rig, percentiles, row, share
 from rl.config import load
 from rl.metrics import read_metrics
 from rl.provenance import RESULTS, header, write
@@ -66,7 +66,8 @@ def main() -> int:
             run_row(BUSY, arm, folder, options.steps, utd_ratio=2.0),
             *camera_faults(arm, options.trials),
         ]
-    command = f"python -m benchmarks.arm_pixels --steps {options.steps} --trials {options.trials}"
+    arguments = f"--steps {options.steps} --trials {options.trials}"
+    command = f"python -m benchmarks.arm_pixels {arguments} (autogroup nice {share()})"
     packages = ("torch", "mujoco", "cyclonedds", "pyrealsense2")
     write(RESULTS / "arm_pixels.json", header("arm_pixels", command, packages), rows)
     for line in rows:
