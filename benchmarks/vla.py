@@ -1,10 +1,12 @@
 """What post-training of a language-conditioned policy is worth per robot execution: five arms, and links of truth.
 
     python -m benchmarks.vla run --task press --seeds 0       one directory per run, what exists is skipped
+    python -m benchmarks.vla run --judge video --world-model <file or run> --reward-model <file> --arms wmrl --seeds 0
     python -m benchmarks.vla collect                          benchmarks/results/vla.json and the table of docs/vla.md
 
 The robot is the simulated one. `world` in each row says who imagined, `judge` who scored; where the world is the
-simulator, only the score is wrong, in the way that its name tells.
+simulator, only the score is wrong, in the way that its name tells. With --judge video both are trained models, and
+the policy sees pixels.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ START, END = "<!-- vla table: begin -->", "<!-- vla table: end -->"
 
 # What a judge gets wrong. near_miss: a failure that stops near the goal looks almost like a success, as the trained
 # reward model's failures do; noise: of each single score.
+VIDEO = "video"
 JUDGES = {
     "noisy": ["imagination.distortion.noise=0.25"],
     "near_miss": [
@@ -37,6 +40,7 @@ JUDGES = {
         "imagination.distortion.near_m=0.05",
     ],
     "lying": ["imagination.distortion.noise=0.1", "imagination.distortion.reversed=true"],
+    VIDEO: [],
 }
 # Few or shaky demonstrations, so that the imitated policy is neither hopeless nor done.
 TASKS = {
@@ -50,7 +54,6 @@ TASKS = {
     ],
 }
 COMMON = [
-    "robot.obs=STATE",
     "grpo.learning_rate=0.001",
     "grpo.kl=0.01",
     "correction.calibration.debias.min_pairs=32",  # one step of executed groups
@@ -72,8 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument(
+        "--world-model", help="with --judge video: a published version of the task, two 64 px views"
+    )
+    parser.add_argument("--reward-model", help="with --judge video: its file")
     parser.add_argument("--directory", type=Path, default=Path("runs/vla"))
     arguments = parser.parse_args(argv)
+    if arguments.judge == VIDEO and not (arguments.world_model and arguments.reward_model):
+        parser.error("--judge video needs --world-model and --reward-model")
     if arguments.what == "collect":
         return _collect(arguments.directory)
     for seed in arguments.seeds:
@@ -89,13 +98,26 @@ def _run(arguments: argparse.Namespace, arm: str, seed: int) -> int:
     place = arguments.directory / name
     if (place / "result.json").exists():
         return 0
-    overrides = [*COMMON, *TASKS[arguments.task], *JUDGES[arguments.judge]]
+    overrides = [*COMMON, *TASKS[arguments.task], *_imagined(arguments)]
     if arm != "sft":
         overrides.append(f"loop.steps={arguments.steps}")
     if arm in ANCHORED:
         overrides.append("loop.executed_first=1")
     chosen = [f"vla={arm}", f"tasks=[{arguments.task}]", f"seed={seed}", f"name={name}"]
     return post_train_vla.main([*chosen, f"runs_dir={arguments.directory}", *overrides])
+
+
+def _imagined(arguments: argparse.Namespace) -> list[str]:
+    """Who imagines and who judges."""
+    if arguments.judge != VIDEO:
+        return ["robot.obs=STATE", *JUDGES[arguments.judge]]
+    return [
+        "robot.obs=PIXELS",
+        "imagination.world=VIDEO",
+        "imagination.judge=REWARD_MODEL",
+        f"imagination.world_models={{{arguments.task}: '{arguments.world_model}'}}",
+        f"imagination.reward_models={{{arguments.task}: '{arguments.reward_model}'}}",
+    ]
 
 
 def _collect(directory: Path) -> int:
@@ -129,8 +151,8 @@ def _rows(directory: Path) -> Iterator[dict[str, Any]]:
         ]
         known = [gate for gate in gates if gate is not None]
         yield row | {
-            "world": "video" if judge == "video" else "simulator",
-            "judge": "reward_model" if judge == "video" else judge,
+            "world": VIDEO if judge == VIDEO else "simulator",
+            "judge": "reward_model" if judge == VIDEO else judge,
             "gate_mean": float(np.mean(known)) if known else None,
         }
 

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from reward_model.classifier import ClassifierConfig
+from reward_model.labels import Thresholds
 from rl import checkpoint, cli
 from rl.config import SCHEMAS, load
 from rl.metrics import read_metrics
+from rl.replay.reader import StoreReader
+from rl.reward_models.loading import make_classifier
 from rl.vla.config import PostTrainVLAConfig
+from rl.world_models.data import make_spec
+from worldmodel.baselines import CopyLastFrame
 
 TINY = [
     "robot.obs=STATE",
@@ -74,6 +80,41 @@ def test_the_whole_run_and_its_continuation_bit_by_bit(
     assert {record["worker"] for record in logged} == {"vla"}
     assert any("calibration/press/gate" in record for record in logged)
     assert any("eval/press/success" in record for record in logged)
+
+
+def test_groups_imagined_by_a_video_world_model_and_judged_by_a_reward_model(tmp_path: Path) -> None:
+    robot = ["robot.image_px=32", "robot.obs=PIXELS"]
+    assert start(tmp_path, "vla=sft", *robot, "imitation.steps=2", "name=first") == 0
+    demo = tmp_path / "first" / "demo"
+    schema = StoreReader(demo / "press").schema
+    CopyLastFrame(make_spec(schema, context_frames=2, max_horizon=12), 1).save(tmp_path / "world.safetensors")
+    model = make_classifier(
+        ClassifierConfig(width=8), "press", schema.views, seed=0, device=torch.device("cpu"), version=2
+    )
+    files = [
+        f"imagination.world_models={{press: {tmp_path / 'world.safetensors'}}}",
+        f"imagination.reward_models={{press: {tmp_path / 'reward.safetensors'}}}",
+        "imagination.world=VIDEO",
+        "imagination.judge=REWARD_MODEL",
+        "imagination.horizon=6",
+        f"imitation.path={demo}",
+        "imitation.steps=2",
+        "loop.eval_episodes=0",
+        "loop.steps=2",
+    ]
+    model.save(tmp_path / "reward.safetensors")
+    assert start(tmp_path, *robot, *files, "name=untold") == 2  # it has no thresholds
+    model.thresholds = Thresholds(0.9, 0.1)
+    model.save(tmp_path / "reward.safetensors")
+    assert start(tmp_path, "vla=raw_world_model", *robot, *files, "loop.executed_first=0", "name=raw") == 0
+    steps = [record for record in read_metrics(tmp_path / "raw" / "metrics.jsonl") if "vla/step" in record]
+    assert [record["vla/groups_imagined"] for record in steps] == [2.0, 2.0]
+    assert all(0.0 < record["vla/imagined_score"] < 1.0 for record in steps)
+    assert start(tmp_path, "vla=wmrl", *robot, *files, "name=anchored") == 0
+    state = checkpoint.load_latest(tmp_path / "anchored" / "checkpoints")
+    assert state is not None
+    gates = state.meta["trainer"]["correction"]["calibrator"]["gates"]
+    assert [gate[:2] for gate in gates] == [["press", "reward-2/world-1"]]  # as on the SAC path
 
 
 @pytest.mark.parametrize("arm", ARMS)
