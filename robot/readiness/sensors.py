@@ -45,7 +45,8 @@ def examine_sensors(env: RobotEnv, seconds: float) -> Iterator[Finding]:
     skews: list[float] = []
     end = clock.now() + seconds
     while clock.now() < end:
-        arm.add(clock.now(), robot.arm_state().timestamp)
+        measured = robot.arm_state().timestamp
+        arm.add(clock.now(), measured)
         stamps = {camera.name: camera.read().timestamp for camera in robot.cameras}
         now = clock.now()
         for name, stamp in stamps.items():
