@@ -191,6 +191,57 @@ def test_replays_open_the_gate_of_a_good_judge_and_not_of_a_blind_one(cell: Cell
     assert good.metrics()["calibration/effective_anchors"] >= 100
 
 
+def judged(
+    one: RewardModelLabeller, clip: ImaginedClip, episodes: range, right: float, version: int = 0
+) -> None:
+    """Replays, half of them successes, that a judge scores rightly with probability `right`."""
+    rng = np.random.default_rng(episodes.start)
+    for episode in episodes:
+        success = bool(rng.random() < 0.5)
+        said = success if rng.random() < right else not success
+        one._model._score = (0.9 if said else 0.1) + rng.normal(0.0, 0.03)  # type: ignore[attr-defined]
+        one.label([replace(with_truth(clip, success, episode), world_model_version=version)])
+
+
+def test_a_world_model_in_which_everything_succeeds_opens_no_gate(cell: Cell) -> None:
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    one = labeller(cell, 0.9)
+    for episode in range(200):
+        one.label([with_truth(clip, episode % 2 == 0, episode)])
+    assert one.gate == 0.0
+
+
+def test_reversed_ranks_open_no_gate(cell: Cell) -> None:
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    one = labeller(cell, 0.9)
+    judged(one, clip, range(200), right=0.0)
+    assert one.gate == 0.0
+
+
+def test_a_judge_that_goes_wrong_later_is_shut_out_within_a_few_episodes(cell: Cell) -> None:
+    """A frozen world model that the policy has left behind."""
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    one = labeller(cell, 0.9)
+    judged(one, clip, range(300), right=1.0)
+    assert one.gate > 0.5
+    for begin in range(300, 340, 4):
+        judged(one, clip, range(begin, begin + 4), right=0.5)
+        if one.gate == 0.0:
+            break
+    assert one.gate == 0.0 and begin < 330
+
+
+def test_another_version_has_to_prove_itself_anew(cell: Cell) -> None:
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    one = labeller(cell, 0.9)
+    judged(one, clip, range(300), right=1.0)
+    assert one.gate > 0.5
+    judged(one, clip, range(300, 302), right=1.0, version=1)
+    assert one.gate == 0.0
+    judged(one, clip, range(302, 620), right=1.0, version=1)
+    assert one.gate > 0.5
+
+
 def test_only_replays_that_the_model_has_not_rehearsed_count_as_tests(cell: Cell) -> None:
     (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
     seen: list[AnchorPair] = []
