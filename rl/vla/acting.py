@@ -11,6 +11,7 @@ from rl.evaluation import EVAL_SEED, Evaluation, EvaluationResult
 from rl.vla.inputs import InputBuilder
 from rl.vla.policy import VLAPolicy
 from robot.arm_env import ArmEnv
+from robot.interfaces import RobotFault
 from robot.types import Float32, Observation
 
 
@@ -50,9 +51,13 @@ class _ForgettingEnv(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Float3
 def evaluate_policy(
     policy: VLAPolicy, builder: InputBuilder, env: ArmEnv, task: str, episodes: int, seed: int = EVAL_SEED
 ) -> EvaluationResult:
-    """Success over `episodes` fixed layouts, as `groundhog evaluate` measures it."""
+    """Success over `episodes` fixed layouts, as `groundhog evaluate` has it; an episode with a fault has failed."""
     actor = ChunkActor(policy, builder, task)
     evaluation = Evaluation(_ForgettingEnv(env, actor), actor, episodes, seed=seed)
     while not evaluation.finished:
-        evaluation.step()
+        try:
+            evaluation.step()
+        except RobotFault:
+            env.hold()
+            evaluation.fault()
     return evaluation.result()

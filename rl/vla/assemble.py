@@ -103,8 +103,10 @@ def _episode_seconds(envs: Mapping[str, ArmEnv]) -> float:
 def _demonstrations(
     root: Path, config: PostTrainVLAConfig, envs: Mapping[str, ArmEnv], say: Say
 ) -> dict[str, StoreReader]:
-    """The store of each task: the given one, or one that the scripted demonstrator fills up."""
-    given, readers = config.imitation.path, {}
+    """The store of each task: the given one, or one that the scripted demonstrator fills up; none if none is needed."""
+    given, readers = config.imitation.path, dict[str, StoreReader]()
+    if not config.needs_demonstrations:
+        return readers
     wanted = DemosConfig(episodes=config.imitation.episodes, noise=config.imitation.noise)
     for task, env in envs.items():
         path = root / "demo" / task if given is None else Path(given) / task

@@ -99,11 +99,16 @@ class PostTrainVLAConfig:
             raise ValueError(
                 f"tasks: robot.kind={kind.value} is one cell with one task, got {list(self.tasks)}"
             )
-        if kind.physical and self.imitation.path is None:
+        if kind.physical and self.needs_demonstrations and self.imitation.path is None:
             raise ValueError(
                 "imitation.path: a physical arm has no scripted demonstrator; record with `groundhog record`"
             )
         self._check_imagination()
+
+    @property
+    def needs_demonstrations(self) -> bool:
+        """To imitate them, or as the real frames that imagination starts from."""
+        return self.imitation.steps > 0 or self.imagination.world is WorldKind.VIDEO
 
     def _check_imagination(self) -> None:
         imagination = self.imagination

@@ -144,7 +144,7 @@ class VideoWorld:
         start: Start = pool.draw(1, self._rng)[0]
         session = self._imaginers[task].begin([start] * size, int(self._rng.integers(2**31)))
         members = [Recording(task, observation) for observation in session.observations]
-        rest = np.zeros_like(pool.clip(start, 1).action[0, 0])
+        rest = np.zeros(self._imaginers[task].model.spec.action_dim, np.float32)
         for _ in range(self._horizon):
             if waiting := [member for member in members if member.undecided]:
                 sampler.decide(waiting)

@@ -21,6 +21,7 @@ from reward_model.calibration.gates import Closure
 from rl.imagination.labels import scorer_version
 from rl.replay.journal import EndReason
 from rl.replay.reader import StoreReader
+from rl.vla.acting import evaluate_policy
 from rl.vla.judges import DistortedJudge, DistortionConfig
 from rl.vla.policy import PolicyError
 from rl.vla.trainer import LoopConfig
@@ -146,6 +147,14 @@ def test_a_fault_is_unknown_and_too_many_end_the_run(tmp_path: Path) -> None:
         made.envs["left"].fault_at = set(range(32, 99))
         with pytest.raises(RobotFault, match="more than 3 faults"):
             made.trainer.step()
+
+
+def test_an_evaluation_counts_a_fault_as_a_failure(tmp_path: Path) -> None:
+    with toy(tmp_path, judge(), correction_config(1.0), tasks=("left",)) as made:
+        made.policy.mode = lambda inputs: -torch.ones(1, 2, 7)  # type: ignore[method-assign]
+        made.envs["left"].fault_at = {1}
+        result = evaluate_policy(made.policy, made.builder, made.envs["left"], "left", 4)
+        assert (result.successes, result.episodes, result.failures) == (3, 4, {"fault": 1})
 
 
 def test_one_calibrator_serves_the_closed_loop_and_this_trainer(tmp_path: Path) -> None:
