@@ -1,4 +1,7 @@
-"""Faults on this side of the arm's topics: a device unplugged, an obstacle hit, a process killed; for faults.py."""
+"""Faults on this side of the arm's topics: a device unplugged, an obstacle hit, a process killed; for faults.py.
+
+Each measure returns when the cause began and when the reaction was there.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,9 @@ STAY = np.zeros(7, np.float32)
 DOWN = np.array([0.3, 0, -1, 0, 0, 0, 0], np.float32)
 CONTACT = 1.5e-3  # m above where an obstacle has stopped the arm, it has been touched
 STANDING = 0.02  # rad/s
+MOVED = 2e-4  # rad; inverse kinematics finds the same pose again to less than that
+
+Span = tuple[float, float]  # s on the machine's monotonic clock
 
 
 class Recorder:
@@ -65,9 +71,9 @@ class Recorder:
             self.rows.append((CLOCK.now(), command, self._arm.state().joint_positions))
 
     def stayed_since(self) -> float:
-        """When the command changed for the last time."""
+        """When the command moved for the last time."""
         last = self.rows[-1][1]
-        return next(when for when, command, _ in reversed(self.rows) if not np.array_equal(command, last))
+        return next(when for when, command, _ in reversed(self.rows) if np.abs(command - last).max() > MOVED)
 
     def touched_at(self) -> float:
         """When the tool first was where the obstacle then kept it."""
@@ -75,8 +81,8 @@ class Recorder:
         return self.rows[int(np.argmax(np.array(heights) < min(heights) + CONTACT))][0]
 
 
-def unplugged(env: RobotEnv) -> tuple[float, float]:
-    """Seconds from pulling the gamepad in mid-correction until the command stays, and until the correction is over."""
+def unplugged(env: RobotEnv) -> tuple[Span, Span]:
+    """From pulling the gamepad in mid-correction until the command stays, and until the correction is over."""
     os.environ["SDL_VIDEODRIVER"] = "dummy"
     pygame = load_pygame()
     pad = VirtualPad(pygame)
@@ -97,11 +103,11 @@ def unplugged(env: RobotEnv) -> tuple[float, float]:
             led.step(STAY)
     env.robot.hold()
     pygame.quit()
-    return recorder.stayed_since() - pulled, over - pulled
+    return (pulled, max(pulled, recorder.stayed_since())), (pulled, over)
 
 
-def collision(vendor: SimulatedA1X) -> float:
-    """Seconds from the tool's touching the toaster, at 50 mm/s, until the fault."""
+def collision(vendor: SimulatedA1X) -> Span:
+    """From the tool's touching the toaster, at 50 mm/s, until the fault."""
     seen: list[tuple[GovernorTransition, float]] = []
     cell = replace(CELL, workspace_lower=[0.24, -0.13, 0.02])
     env = make_robot_env(
@@ -117,13 +123,13 @@ def collision(vendor: SimulatedA1X) -> float:
                     env.step(DOWN)
             except RobotFault:
                 CLOCK.sleep_until(CLOCK.now() + 0.3)
-        return next(when for change, when in seen if change.reason is Reason.EFFORT) - recorder.touched_at()
+        return recorder.touched_at(), next(when for change, when in seen if change.reason is Reason.EFFORT)
     finally:
         env.close()
 
 
-def program_killed(vendor: SimulatedA1X) -> float:
-    """Seconds from SIGKILL of a program that moves the arm until the arm stands."""
+def program_killed(vendor: SimulatedA1X) -> Span:
+    """From SIGKILL of a program that moves the arm until the arm stands."""
     participation = Participation(vendor.config)
     reader = DataReader(
         participation.participant, participation.topic(vendor.config.feedback_topic), qos=FEEDBACK
@@ -147,11 +153,11 @@ def program_killed(vendor: SimulatedA1X) -> float:
             if hasattr(sample, "velocity") and np.abs(sample.velocity[:6]).max() > STANDING:
                 moved = CLOCK.now()
         CLOCK.sleep_until(CLOCK.now() + 0.002)
-    return moved - killed
+    return killed, moved
 
 
-def learner_killed(vendor: SimulatedA1X, folder: Path, trials: int) -> list[float]:
-    """Seconds from SIGKILL of the learner until the actor's arm holds; the supervisor brings the learner back."""
+def learner_killed(vendor: SimulatedA1X, folder: Path, trials: int) -> list[Span]:
+    """From SIGKILL of the learner until the actor's arm holds; the supervisor brings the learner back."""
     arm = [
         "robot=a1x_simulated",
         f"robot.a1x.domain_id={vendor.config.domain_id}",
@@ -171,7 +177,7 @@ def learner_killed(vendor: SimulatedA1X, folder: Path, trials: int) -> list[floa
             _steps_done(run, attended, 15)
             killed = time.monotonic()
             harness.kill_workers(run, ["learner"])
-            times.append(_held_at(run, killed) - killed)
+            times.append((killed, _held_at(run, killed)))
     finally:
         attended.end()
     return times
@@ -206,7 +212,7 @@ def _steps_done(run: RunDir, attended: Attended, steps: int, timeout: float = 12
         if (run.path / "board.bin").exists():
             now = run.board().get(ENV_STEPS)
             start = now if start is None else start
-            if now >= start + steps:
+            if now >= start + steps and run.board().pid("learner") > 0:
                 return
         time.sleep(0.02)
     raise RuntimeError(f"no steps within {timeout} s:\n{attended.output.decode(errors='replace')}")
@@ -222,4 +228,8 @@ def _held_at(run: RunDir, since: float, timeout: float = 5.0) -> float:
                 held: float = change["time"]
                 return held
         time.sleep(0.02)
-    raise RuntimeError(f"the arm did not hold within {timeout} s of the learner's death")
+    log = (run.path / "safety.jsonl").read_text().splitlines()[-5:]
+    status = {name: run.board().status(name) for name in ("actor", "learner")}
+    raise RuntimeError(
+        f"the arm did not hold within {timeout} s of the learner's death at {since}: {status}, {log}"
+    )
