@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from rl.agent.spec import AgentSpec
 from rl.build import copy_episodes, make_schema, make_spec
@@ -18,9 +19,12 @@ from rl.replay.errors import CorruptStoreError
 from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
+from rl.reward_models.fitting import fit_on_store, summary
 from rl.runtime.imagining import check_synthetic
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
+from rl.runtime.video import own_reward_model
+from rl.synthetic import ImaginedBy
 from rl.workers.ports import (
     ACTOR_DONE,
     ALIVE,
@@ -70,6 +74,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
         raise ConfigError(
             f"{run.demo}: holds no demonstration; record some with `groundhog record`, or drop demos.path"
         )
+    _reward_model(run, config, say)
     board = run.board()
     for name in (
         ALIVE,
@@ -99,6 +104,22 @@ def _synthetic_store(path: Path, schema: StoreSchema, say: Callable[[str], None]
         shutil.rmtree(path)
         with StoreWriter(path, schema, durable=False):
             pass
+
+
+def _reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> None:
+    """Train the judge of imagined frames on the demonstrations, where the run imagines video and was given none."""
+    video, out = config.synthetic.video, own_reward_model(run)
+    if config.synthetic.model is not ImaginedBy.VIDEO or video.reward_model is not None or out.exists():
+        return
+    model = fit_on_store(
+        run.demo,
+        out,
+        video.reward_fit,
+        seed=config.seed,
+        device=torch.device(config.device),
+        say=lambda text: None,
+    )
+    say(summary(out, model))
 
 
 def _agent_spec(env: ArmEnv, config: TrainConfig) -> AgentSpec:

@@ -20,12 +20,17 @@ from rl.config import TrainConfig
 from rl.demonstrations import DEMO_SEED
 from rl.diagnostics import value_profile
 from rl.diagnostics.value_profile import ValueProfileConfig
+from rl.imagined_summary import describe
+from rl.metrics import read_metrics
+from rl.relived import read_relived, side_by_side
 from rl.runtime.assemble import FAILURES, FILM, FRAMES
 from rl.runtime.run_dir import RunDir
 from rl.summary import draw, summarise
 from robot.factory import ClockKind, RobotKind, make_expert, make_robot_env
 from robot.sim.expert import ExpertNoise
+from robot.types import Image, Label
 
+RELIVED_LOOKED_AT = 50  # newest imagined clips among which one is chosen to be shown
 PROFILE = "diagnostics/value_profile"  # .png and .json
 
 
@@ -52,6 +57,7 @@ def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
         run.real,
         frames,
         summary["bc_line"],
+        _relived(run, config),
     )
     if summary["final_success"] is not None:
         console.print(
@@ -61,6 +67,8 @@ def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    if config.synthetic.on:
+        console.print(describe(read_metrics(run.metrics_path)), highlight=False, soft_wrap=True)
     console.print(f"picture {picture}", soft_wrap=True, highlight=False)
     if frames:
         console.print(f"film    {run.path / FILM}", soft_wrap=True, highlight=False)
@@ -75,6 +83,15 @@ def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
     opener = shutil.which("xdg-open")
     if config.open_picture and opener and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         subprocess.Popen([opener, str(picture)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _relived(run: RunDir, config: TrainConfig) -> Image | None:
+    """The newest imagined success, or else the newest clip, beside what really happened; None without pictures."""
+    if not config.synthetic.on:
+        return None
+    clips = read_relived(run.synthetic, run.demo, run.real, -1, RELIVED_LOOKED_AT)
+    shown = [clip for clip in clips if clip.label is Label.SUCCESS] or clips
+    return side_by_side(shown[-1:])
 
 
 def write_value_profile(run: RunDir, config: TrainConfig, settings: ValueProfileConfig) -> Path | None:

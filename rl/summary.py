@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
+from rl.imagined_summary import draw_queues, draw_share, imagined_anything
 from rl.metrics import SESSION, read_metrics
 from rl.pictures import strip
 from rl.replay.reader import StoreReader
@@ -107,23 +108,36 @@ def draw(
     real: Path,
     film: Mapping[str, list[Image]],
     bc_line: float | None,
+    relived: Image | None = None,
 ) -> Path:
-    """One picture: learning curve and corrections, the diagnostics below, then an early and the final episode."""
+    """One picture: learning curve and corrections, the diagnostics below, then an early and the final episode.
+
+    Where the run imagines, also its share, gates and queues, and `relived`, real clips beside imagined ones.
+    """
     records: Records = read_metrics(metrics_path)
     early = _early_episode(real)
     late = {view: np.stack(frames) for view, frames in film.items() if frames}
     rows = [
         (name, s)
-        for name, s in (("first episode", _strip(early)), ("final policy", _final(late)))
+        for name, s in (
+            ("first episode", _strip(early)),
+            ("final policy", _final(late)),
+            ("relived: what really followed, and what was imagined", relived),
+        )
         if s is not None
     ]
-    figure = plt.figure(figsize=(12, 5.2 + 2.4 * len(rows)), layout="constrained")
-    grid = figure.add_gridspec(2 + len(rows), 6, height_ratios=[3.0, 1.8] + [2.2] * len(rows))
+    imagines = imagined_anything(records)
+    heights = [3.0, 1.8] + [2.0] * imagines + [12.0 * s.shape[0] / s.shape[1] for _, s in rows]
+    figure = plt.figure(figsize=(12, 0.4 + sum(heights)), layout="constrained")
+    grid = figure.add_gridspec(len(heights), 6, height_ratios=heights)
     _curves(figure.add_subplot(grid[0, :3]), figure.add_subplot(grid[0, 3:]), records, bc_line)
     for i, draw_panel in enumerate((_lengths, _entropy, _values)):
         draw_panel(figure.add_subplot(grid[1, 2 * i : 2 * i + 2]), records)
+    if imagines:
+        draw_share(figure.add_subplot(grid[2, :3]), records)
+        draw_queues(figure.add_subplot(grid[2, 3:]), records)
     for i, (name, picture) in enumerate(rows):
-        axes = figure.add_subplot(grid[i + 2, :])
+        axes = figure.add_subplot(grid[i + 2 + imagines, :])
         axes.imshow(picture)
         axes.set_title(name, loc="left", fontsize=10)
         axes.axis("off")

@@ -10,6 +10,7 @@ from rl.imagination.adapting import TrustConfig
 from rl.imagination.imagine import ImaginationConfig
 from rl.imagination.proprio import ProprioConfig
 from rl.replay.sampler import Holdout
+from rl.reward_models.fitting import RewardFitConfig
 from rl.selection.admission import SelectionConfig
 from rl.selection.queues import QueueConfig
 from rl.workers.synthetic import SyntheticShareConfig
@@ -31,12 +32,14 @@ class VideoConfig:
     """The parts of a run that imagines video.
 
     world_model: a published version to start from (a file, a run, or an `out` of finetune-world-model); None fits one
-    on the demonstrations first. reward_model: a file of train-reward-model. max_risk: an imagined path ends beyond it.
+    on the demonstrations first. reward_model: a file of train-reward-model; None trains one on the demonstrations, by
+    `reward_fit`, before the first step. max_risk: an imagined path ends beyond it.
     judged_clips, horizon: held-out clips by which versions compete, and the control steps that they imagine.
     """
 
     world_model: str | None = None
     reward_model: str | None = None
+    reward_fit: RewardFitConfig = field(default_factory=RewardFitConfig)
     max_risk: float = 0.5
     judged_clips: int = 24
     horizon: int = 8

@@ -9,15 +9,13 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from reward_model.classifier import SuccessClassifier
-from reward_model.dataset import FrameSampler, hold_out
 from reward_model.interface import RewardModelError
-from reward_model.trainer import RewardTrainer
 from rl import command
 from rl.config import check_device, load
 from rl.reward_models.config import TrainRewardModelConfig
 from rl.reward_models.data import read_episodes
-from rl.reward_models.loading import choose, load_classifier, make_classifier
+from rl.reward_models.fitting import RewardFitConfig, fit_classifier, summary
+from rl.reward_models.loading import load_classifier
 from rl.reward_models.replays import replays
 from worldmodel.factory import load_world_model
 
@@ -41,28 +39,17 @@ def _train(overrides: list[str]) -> int:
     if config.replay.world_model:
         world = load_world_model(Path(config.replay.world_model), device=device)
         clips += replays(world, episodes, config.replay, np.random.default_rng([config.seed, 1]))
-    learned, held = hold_out(clips, config.hold_out_every)
-    model = make_classifier(
-        config.classifier,
-        tasks[0],
+    model = fit_classifier(
+        clips,
         episodes[0].reader.schema.views,
+        RewardFitConfig(config.hold_out_every, config.classifier, config.trainer, config.labels),
         seed=config.seed,
         device=device,
         version=_next_version(out, tasks[0], device),
+        say=lambda text: console.print(text, highlight=False),
     )
-    trainer = RewardTrainer(
-        model, FrameSampler(learned, config.trainer.generated_share), config.trainer, seed=config.seed
-    )
-    for metrics in trainer.train():
-        step, loss = metrics["reward_model/step"], metrics["reward_model/loss"]
-        console.print(f"step {step:.0f} of {config.trainer.steps}: loss {loss:.4f}", highlight=False)
-    model.thresholds = choose(model, held, config.labels)
-    model.data = {
-        "learned": sorted({clip.episode for clip in learned}),
-        "thresholds": sorted({clip.episode for clip in held}),
-    }
     model.save(out)
-    console.print(_summary(out, model), soft_wrap=True, highlight=False)
+    console.print(summary(out, model), soft_wrap=True, highlight=False)
     return 0
 
 
@@ -76,19 +63,6 @@ def _next_version(out: Path, task: str, device: torch.device) -> int:
             f"out={out}: it judges {before.task}, the data are of {task}; choose another file"
         )
     return before.version + 1
-
-
-def _summary(out: Path, model: SuccessClassifier) -> str:
-    thresholds = model.thresholds
-    assert thresholds is not None
-    lines = [f"{out}: version {model.version}, {len(model.data['learned'])} episodes learned from"]
-    for name, value, count, kind in (
-        ("success", thresholds.success, thresholds.negatives, "failures"),
-        ("failure", thresholds.failure, thresholds.positives, "successes"),
-    ):
-        said = "none: too little evidence, nothing will be called so" if value is None else f"{value:.4f}"
-        lines.append(f"threshold of {name}: {said} ({count} held-out {kind})")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -54,11 +54,6 @@ def check_video(config: TrainConfig) -> None:
         raise ConfigError("synthetic.model=video: so far only with robot.kind=sim")
     if config.robot.obs is not ObsKind.PIXELS:
         raise ConfigError("synthetic.model=video: expected robot.obs=pixels; a world model needs cameras")
-    if video.reward_model is None:
-        raise ConfigError(
-            "synthetic.video.reward_model: a file is needed, since nobody else knows what imagined frames show; "
-            "make one with `groundhog train-reward-model`"
-        )
     longest = config.synthetic.imagination.clip_length
     if max(video.horizon, longest) > video.model.max_horizon:
         raise ConfigError(
@@ -123,7 +118,7 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
         trust=trust,
         rng=rng,
     )
-    return Video(imaginer, _labeller(config, data, device, unseen), adapting)
+    return Video(imaginer, _labeller(run, config, data, device, unseen), adapting)
 
 
 def _start(path: str | None, versions: Versions) -> Path | None:
@@ -144,12 +139,16 @@ def _start(path: str | None, versions: Versions) -> Path | None:
     return own
 
 
+def own_reward_model(run: RunDir) -> Path:
+    """Where a run keeps the reward model that it trained on its demonstrations."""
+    return run.path / "reward_model.safetensors"
+
+
 def _labeller(
-    config: TrainConfig, data: ClipData, device: torch.device, unseen: Callable[[Start], bool]
+    run: RunDir, config: TrainConfig, data: ClipData, device: torch.device, unseen: Callable[[Start], bool]
 ) -> RewardModelLabeller:
     settings = config.synthetic.video
-    assert settings.reward_model is not None
-    path = Path(settings.reward_model)
+    path = own_reward_model(run) if settings.reward_model is None else Path(settings.reward_model)
     model, thresholds = load_for_labels(path, data.schema.task, device)
     return RewardModelLabeller(model, thresholds, Calibrator(settings.calibration), model.task, unseen)
 

@@ -1,0 +1,98 @@
+"""Fitting a success classifier on clips of known outcome, thresholds included: for the command and for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from reward_model.classifier import ClassifierConfig, SuccessClassifier
+from reward_model.dataset import FrameSampler, KnownClip, hold_out
+from reward_model.labels import LabelConfig
+from reward_model.trainer import RewardTrainer, RewardTrainerConfig
+from rl.reward_models.data import RewardDataConfig, read_episodes
+from rl.reward_models.loading import choose, make_classifier
+
+
+@dataclass(frozen=True)
+class RewardFitConfig:
+    """hold_out_every: about one of so many episodes is not learned from, and the thresholds are chosen on it."""
+
+    hold_out_every: int = 2
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+    trainer: RewardTrainerConfig = field(default_factory=RewardTrainerConfig)
+    labels: LabelConfig = field(default_factory=LabelConfig)
+
+    def __post_init__(self) -> None:
+        if self.hold_out_every < 2:
+            raise ValueError(f"hold_out_every: expected >= 2, got {self.hold_out_every}")
+
+
+def fit_classifier(
+    clips: Sequence[KnownClip],
+    views: Mapping[str, tuple[int, int]],
+    config: RewardFitConfig,
+    *,
+    seed: int,
+    device: torch.device,
+    version: int,
+    say: Callable[[str], None],
+) -> SuccessClassifier:
+    """A classifier of the clips' task, with its thresholds and the names of the episodes behind both.
+
+    Raises RewardModelError where one of the outcomes is missing.
+    """
+    learned, held = hold_out(clips, config.hold_out_every)
+    model = make_classifier(
+        config.classifier, clips[0].task, views, seed=seed, device=device, version=version
+    )
+    frames = FrameSampler(learned, config.trainer.generated_share)
+    for metrics in RewardTrainer(model, frames, config.trainer, seed=seed).train():
+        step, loss = metrics["reward_model/step"], metrics["reward_model/loss"]
+        say(f"step {step:.0f} of {config.trainer.steps}: loss {loss:.4f}")
+    model.thresholds = choose(model, held, config.labels)
+    model.data = {
+        "learned": sorted({clip.episode for clip in learned}),
+        "thresholds": sorted({clip.episode for clip in held}),
+    }
+    return model
+
+
+def fit_on_store(
+    path: Path,
+    out: Path,
+    config: RewardFitConfig,
+    *,
+    seed: int,
+    device: torch.device,
+    say: Callable[[str], None],
+) -> SuccessClassifier:
+    """A first version from the episodes of one store, saved as `out`; raises RewardModelError, StoreError."""
+    episodes = read_episodes(RewardDataConfig(paths=[str(path)]))
+    model = fit_classifier(
+        [episode.clip() for episode in episodes],
+        episodes[0].reader.schema.views,
+        config,
+        seed=seed,
+        device=device,
+        version=1,
+        say=say,
+    )
+    model.save(out)
+    return model
+
+
+def summary(out: Path, model: SuccessClassifier) -> str:
+    """What was learned from how much, and which thresholds hold."""
+    thresholds = model.thresholds
+    assert thresholds is not None
+    lines = [f"{out}: version {model.version}, {len(model.data['learned'])} episodes learned from"]
+    for name, value, count, kind in (
+        ("success", thresholds.success, thresholds.negatives, "failures"),
+        ("failure", thresholds.failure, thresholds.positives, "successes"),
+    ):
+        said = "none: too little evidence, nothing will be called so" if value is None else f"{value:.4f}"
+        lines.append(f"threshold of {name}: {said} ({count} held-out {kind})")
+    return "\n".join(lines)
