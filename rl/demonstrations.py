@@ -19,7 +19,7 @@ from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from robot.arm_env import ArmEnv
 from robot.factory import make_demonstrator
-from robot.interfaces import Demonstrator, TeleopCommand
+from robot.interfaces import Demonstrator, RobotFault, TeleopCommand
 from robot.types import ACTION_DIM, Label, Source, Transition
 from robot.wrappers import HumanIntervention
 
@@ -52,10 +52,11 @@ class Attempt:
     wanted: int
 
     def describe(self) -> str:
-        kept = "" if self.info.success else " (kept on disk, not learned from)"
+        outcome = self.info.outcome
+        why = f" ({outcome.detail}; kept on disk, not learned from)" if not self.info.success else ""
         return (
             f"demonstration {self.demonstrations}/{self.wanted}: {self.info.num_transitions} steps, "
-            f"{self.info.outcome.reason.value}{kept}"
+            f"{outcome.reason.value}{why}"
         )
 
 
@@ -80,8 +81,8 @@ def record_demonstrations(
 ) -> Iterator[Attempt]:
     """Record until the store in `path` holds `config.episodes` successes, or the person says STOP; yields each attempt.
 
-    A failed attempt is journalled as discarded: it stays on disk and is never sampled. Resumes a store that holds
-    some already. Raises ConfigError where too many attempts fail.
+    A failed attempt, or one that a fault ends, is journalled as discarded: it stays on disk and is never sampled.
+    Resumes a store that holds some already. Raises ConfigError where too many attempts fail.
     """
     led, show = demonstration_env(env, kind, config.noise, seed), make_window(kind)
     with StoreWriter(path, make_schema(env)) as writer:
@@ -110,7 +111,10 @@ def _attempt(
     show(observation, info)
     writer.begin_episode(observation)
     while not stop():
-        values, reward, terminated, truncated, info = env.step(np.zeros(ACTION_DIM, np.float32))
+        try:
+            values, reward, terminated, truncated, info = env.step(np.zeros(ACTION_DIM, np.float32))
+        except RobotFault as fault:  # such as a silent camera; the next reset waits, or asks the operator
+            return writer.discard_episode(str(fault)), False
         following = to_observation(values, info)
         success = bool(info["success"])
         writer.add(
