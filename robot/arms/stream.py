@@ -32,6 +32,11 @@ class JointStream:
         self._period = 1.0 / hz
         self._sending = Lock()  # so that no older target goes out after a newer one
 
+    @property
+    def commanded(self) -> bool:
+        """Something has been commanded since the start: the next motion begins there, not where the arm is measured."""
+        return self._ramp.command() is not None
+
     def start(self) -> None:
         """Begin, with nothing commanded."""
         self._ramp.clear()
@@ -53,7 +58,7 @@ class JointStream:
 
     def finish(self, measured: Array | None) -> None:
         """Hold, if anything has ever been sent, and end."""
-        if self._ramp.command() is not None:
+        if self.commanded:
             self.hold(measured)
             self._clock.sleep_until(self._clock.now() + FAREWELL * self._period)
         self._thread.stop()

@@ -193,6 +193,24 @@ def test_a_fault_of_the_arm_stops_it(
     assert np.array_equal(rig.command(), held) and np.isfinite(held).all()
 
 
+def test_bad_feedback_is_no_place_to_start_from_and_later_for_the_governor_to_judge(
+    rig: Rig, vendor: SimulatedA1X
+) -> None:
+    goal = rig.arm.state().joint_positions
+    vendor.tell("nan 2")
+    CLOCK.sleep_until(CLOCK.now() + 0.3)
+    with pytest.raises(DeviceError, match="expected six finite measured joints to start from"):
+        rig.arm.send_joints(goal, 0.1)
+    vendor.tell("heal")
+    CLOCK.sleep_until(CLOCK.now() + 0.3)
+    begin(rig)
+    rig.env.step(STAY)
+    vendor.tell("nan 2")
+    CLOCK.sleep_until(CLOCK.now() + 0.3)
+    rig.arm.send_joints(goal, 0.1)  # between the governor's look and this one it may turn bad
+    assert rig.step_until_fault().name in (Reason.NAN_FEEDBACK, Reason.FAULTED)
+
+
 def test_an_obstacle_in_the_way_stops_the_arm_by_its_effort(vendor: SimulatedA1X) -> None:
     lower = replace(CELL, workspace_lower=[0.24, -0.13, 0.02])  # the top of the toaster is inside
     rig = Rig(vendor, lower)
