@@ -13,12 +13,13 @@ import numpy as np
 from robot.clock import VirtualClock
 from robot.frames import Frames, ProprioFrame, RelativeFrame, along_tool_axes
 from robot.geometry import DeltaFrame, Pose, delta_between
-from robot.interfaces import Arm, ArmState, Camera, Clock, DeviceError, Frame, Operator, RobotFault
+from robot.interfaces import Arm, ArmState, Camera, Clock, DeviceError, Operator, RobotFault
 from robot.kinematics import Kinematics
 from robot.periodic import PeriodicThread
 from robot.safety import GovernedCommand, GovernorMemory, GovernorState, SafetyGovernor
 from robot.tasks import GripperMode, TaskSpec, concatenate
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
+from robot.views import Views
 
 FEEDBACK_TIMEOUT = 0.5  # s to wait for recent feedback before an episode begins
 
@@ -91,7 +92,8 @@ class Robot:
         self.frames = frames or Frames()
         self.spec = spec
         self.timing = timing
-        self.cameras = tuple(cameras)
+        self._views = Views(cameras, clock, self.hold, max_age=timing.max_frame_age, poll=timing.frame_poll)
+        self.cameras = self._views.cameras
         self.clock = clock
         proprio = spec.proprio(timing.control_period, self.frames.proprio)
         self.proprio_spec = concatenate(proprio, privileged.spec) if privileged else proprio
@@ -166,14 +168,14 @@ class Robot:
         `camera_lost` or `not_confirmed`, DeviceError where it cannot be connected.
         """
         try:
-            self._fresh_frames(self.timing.camera_recovery)
+            self._views.fresh(self.timing.camera_recovery)
         except RobotFault as fault:
             if self._operator is None:
                 raise
             self._operator.confirm(f"{fault}. Is it mended, and shall it be connected again?")
             for camera in self.cameras:
                 camera.connect()
-            self._fresh_frames(self.timing.camera_recovery)
+            self._views.fresh(self.timing.camera_recovery)
 
     def allow_motion(self) -> None:
         """A person has looked at the cell: acknowledge a fault and let the next episode begin."""
@@ -257,7 +259,7 @@ class Robot:
         Raises RobotFault `stale_frame` if it stays stale, `camera_lost` if its device is gone, `nan_feedback` for a
         reading that is not finite.
         """
-        frames = self._fresh_frames(self.timing.frame_timeout)
+        frames = self._views.fresh(self.timing.frame_timeout)
         state = self._arm.state()
         proprio = self._proprio(state)
         if not np.isfinite(proprio).all():
@@ -321,34 +323,6 @@ class Robot:
         """Give a network that hiccups, or a busy machine, a moment; the arm stands, so nothing is lost."""
         give_up = self.clock.now() + FEEDBACK_TIMEOUT
         while (now := self.clock.now()) < give_up and not self._governor.is_recent(self._arm.state(), now):
-            self.clock.sleep_until(now + self.timing.frame_poll)
-
-    def _read_cameras(self) -> dict[str, Frame]:
-        try:
-            return {camera.name: camera.read() for camera in self.cameras}
-        except DeviceError as error:
-            self.hold()
-            raise RobotFault("camera_lost", str(error)) from error
-
-    def _fresh_frames(self, timeout: float) -> dict[str, Frame]:
-        give_up: float | None = None
-        while True:
-            frames = self._read_cameras()
-            now = self.clock.now()
-            ages = {view: now - frame.timestamp for view, frame in frames.items()}
-            stale = [view for view, age in ages.items() if age > self.timing.max_frame_age]
-            if not stale:
-                return frames
-            if give_up is None:
-                self.hold()
-                give_up = now + timeout
-            elif now >= give_up:
-                listed = ", ".join(f"{view} ({ages[view]:.2f} s old)" for view in stale)
-                raise RobotFault(
-                    "stale_frame",
-                    f"expected images younger than {self.timing.max_frame_age} s, got {listed} after waiting "
-                    f"{timeout} s; check the camera's cable and its USB port",
-                )
             self.clock.sleep_until(now + self.timing.frame_poll)
 
     def _proprio(self, state: ArmState) -> Float32:
