@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from unittest import mock
 
 import numpy as np
@@ -81,8 +82,11 @@ class Recorder:
         return self.rows[int(np.argmax(np.array(heights) < min(heights) + CONTACT))][0]
 
 
-def unplugged(env: RobotEnv) -> tuple[Span, Span]:
-    """From pulling the gamepad in mid-correction until the command stays, and until the correction is over."""
+def unplugged(env: RobotEnv, delay: float) -> tuple[Span, Span]:
+    """From pulling the gamepad in mid-correction until the command stays, and until the correction is over.
+
+    delay: s from the beginning of a control period, at which the device is read, to the pulling.
+    """
     os.environ["SDL_VIDEODRIVER"] = "dummy"
     pygame = load_pygame()
     pad = VirtualPad(pygame)
@@ -94,11 +98,13 @@ def unplugged(env: RobotEnv) -> tuple[Span, Span]:
         for _ in range(6):
             info = led.step(STAY)[4]
             assert info["intervened"]
-        pulled = CLOCK.now()
-        pad.detach()
+        hand = Timer(delay, pad.detach)
+        pulled = CLOCK.now() + delay
+        hand.start()
         while led.step(STAY)[4]["intervened"]:
             pass
         over = CLOCK.now()
+        hand.join()
         for _ in range(3):
             led.step(STAY)
     env.robot.hold()

@@ -148,7 +148,8 @@ def share() -> str:
 
 def this_side(rig: Rig, vendor: SimulatedA1X, trials: int, stalls: Stalls) -> list[dict[str, Any]]:
     """Faults of devices, surroundings and processes on this side; closes the rig."""
-    pulled = [unplugged(rig.env) for _ in range(trials)]
+    period = rig.env.robot.timing.control_period
+    pulled = [unplugged(rig.env, period * (trial + 0.5) / trials) for trial in range(trials)]
     rig.env.close()
     with TemporaryDirectory() as folder:
         died = learner_killed(vendor, Path(folder), trials)
