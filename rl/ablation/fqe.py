@@ -16,7 +16,8 @@ from rl.agent.networks import EnsembleMLP
 class FQEConfig:
     """members: networks, each fitted to its own bootstrap sample of the episodes. hidden: width of their layers.
 
-    tau: share of the online network that enters the target per update. discount: per control step; None for that of
+    tau: share of the online network that enters the target per update; a success T steps ahead is known at the start
+    after about T / tau updates. discount: per control step; None for that of
     the recorded run, so that arms with other discounts are measured alike.
     """
 
@@ -25,7 +26,7 @@ class FQEConfig:
     members: int = 16
     hidden: int = 64
     lr: float = 1e-3
-    tau: float = 0.01
+    tau: float = 0.05
     discount: float | None = None
 
     def __post_init__(self) -> None:

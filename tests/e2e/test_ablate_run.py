@@ -23,13 +23,21 @@ RECORDED = (
     "runtime.kind=inline",
     "actor.max_env_steps=60",
     "learner.bc_updates=10",
+    "learner.log_every=10",
     "learner.diagnose_every=0",
+    "synthetic.model=oracle",  # so that there is a world-model worker, and clips of its own, to replay
+    "synthetic.imagination.parallel=4",
+    "synthetic.selection.mode=none",
+    "synthetic.share.pacing.rule=constant",
+    "synthetic.share.pacing.rise_per_100=100",
 )
+IMAGINED = "recorded+stream.imagined=recorded"
+PLAIN = "recorded correction.kind=none synthetic.model=none"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
-    """A short run with scripted corrections, which nothing here may change."""
+    """A short run with scripted corrections and imagined clips, which nothing here may change."""
     path = tmp_path_factory.mktemp("recorded")
     assert cli.main(["train", f"runs_dir={path}", "name=run", *SMALL, *RECORDED]) == 0
     return RunDir(path / "run")
@@ -50,27 +58,39 @@ def digests(path: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def replayed(run: RunDir, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two arms, everything shown, their run directories kept."""
+    """Three arms, everything shown, their run directories kept."""
     out = tmp_path_factory.mktemp("replayed")
     before = digests(run.path)
-    assert ablate(run, out, "arms=[recorded,rlpd_alone]", "holdout_every=0", "keep=true") == 0
+    arms = f"arms=[recorded,{IMAGINED.replace('+', ' ')},{PLAIN}]"
+    assert ablate(run, out, arms, "holdout_every=0", "keep=true") == 0
     assert digests(run.path) == before, "nothing of the run is ever written to"
     return out
 
 
 def test_the_recorded_learner_comes_out_again_bit_by_bit(run: RunDir, replayed: Path) -> None:
-    """Order, pace and random numbers are those of the run, or not a single weight would agree."""
+    """Order, pace and random numbers, those of imagination too, are the run's, or not a single weight would agree."""
     again = RunDir(replayed / "recorded" / "0.run")
     one, two = run.weights().load(), again.weights().load()
     assert one.updates == two.updates
     assert all(torch.equal(one.tensors[name], two.tensors[name]) for name in one.tensors)
+    assert StoreReader(again.synthetic).num_transitions == StoreReader(run.synthetic).num_transitions > 0
 
 
 def test_another_arm_learns_something_else(replayed: Path) -> None:
-    one, two = (measured(replayed / arm / "0.json") for arm in ("recorded", "rlpd_alone"))
+    one, two = (measured(replayed / name.replace(" ", "+") / "0.json") for name in ("recorded", PLAIN))
     assert one["policy"] != two["policy"]
     assert one["updates"] == two["updates"], "what is not shown still takes its time"
     assert two["shown"]["real_transitions"] < one["shown"]["real_transitions"]
+    assert two["synthetic"] is None and one["synthetic"]["ratio_mean"] > 0
+
+
+def test_recorded_clips_are_shown_with_their_provenance(run: RunDir, replayed: Path) -> None:
+    shown, recorded = StoreReader(replayed / IMAGINED / "0.run" / "synthetic"), StoreReader(run.synthetic)
+    said = measured(replayed / IMAGINED / "0.json")["synthetic"]
+    assert 0 < shown.num_transitions <= recorded.num_transitions and said["used"] > 0
+    rows = shown.valid_starts
+    one, two = (reader.records(rows)["transition"]["provenance"] for reader in (shown, recorded))
+    assert (one["source_episode"] == two["source_episode"]).all() and (one["admission"] == 1).all()
 
 
 def test_repeated_in_another_process_it_is_the_same_and_the_held_out_episode_changes_it(
@@ -107,7 +127,7 @@ def test_what_is_finished_is_not_done_again(
     done = (out / "recorded" / "0.json").stat().st_mtime_ns
     assert ablate(run, out, arms, "holdout_every=0", "eval_episodes=0") == 0
     assert (out / "recorded" / "0.json").stat().st_mtime_ns == done
-    alone = "recorded+actor.max_env_steps=0"
+    alone = "recorded+actor.max_env_steps=0"  # no env step is shown, the warm start alone remains
     assert measured(out / alone / "0.json")["shown"]["real_transitions"] == 0
     rows = {row["arm"]: row for row in json.loads((out / "summary.json").read_text())["rows"]}
     assert rows.keys() == {"recorded", alone}
@@ -157,7 +177,7 @@ def test_true_success_and_ranks_against_the_bench(
         (["arms=['recorded agent.discont=0.9']"], "did you mean `agent.discount`?"),
         (["arms=['recorded agent.discount=2']"], "discount in [0, 1)"),
         (["arms=['recorded stream.reward_model=judge.safetensors']"], "the run recorded none"),
-        (["arms=['recorded stream.imagined=recorded']"], "the run imagined nothing"),
+        (["arms=['recorded stream.imagined=recorded synthetic.model=none']"], "it needs synthetic.model"),
         (["arms=['recorded stream.imagine=recorded']"], "stream:"),
         (["arms=[oracle_policy]", "seeds=[3]"], "use seeds=[0]"),
         (["arms=[full]"], "recorded no images"),
@@ -176,9 +196,9 @@ def test_what_cannot_be_answered_is_said_before_anything_is_replayed(
 
 def test_an_own_arm_is_a_small_file(run: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arm = tmp_path / "mine.yaml"
-    arm.write_text("# @package _global_\nagent: {discount: 0.8}\nstream: {imagined: RECORDED}\n")
+    arm.write_text("# @package _global_\nsynthetic: {model: NONE}\nstream: {imagined: RECORDED}\n")
     assert ablate(run, tmp_path / "out", f"arms=[{arm}]") == 2
-    assert "the run imagined nothing" in capsys.readouterr().err
+    assert "it needs synthetic.model" in capsys.readouterr().err
     arm.write_text("- 1")
     assert ablate(run, tmp_path / "out", f"arms=[{arm}]") == 2
     assert "mine.yaml: expected keys with their values" in capsys.readouterr().err
@@ -191,6 +211,9 @@ def test_a_run_that_cannot_be_replayed_is_named(
     assert "is " in (error := capsys.readouterr().err) and "a run directory of `groundhog train`" in error
     copy = RunDir(tmp_path / "copy")
     shutil.copytree(run.path, copy.path)
+    shutil.rmtree(copy.synthetic)
+    assert ablate(copy, tmp_path / "out", "arms=['recorded stream.imagined=recorded']") == 2
+    assert "the run imagined nothing" in capsys.readouterr().err
     rows = next(copy.real.glob("segments/*/rows.bin"))
     data = bytearray(rows.read_bytes())
     data[len(data) // 3] ^= 0xFF
