@@ -9,12 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from vla_toy import correction_config
 
+from reward_model.calibration.calibrator import Calibrator
+from reward_model.calibration.correction import CorrectionLoop
 from reward_model.calibration.scorers import ScorerError, ScorerPair
 from reward_model.labels import Thresholds
 from rl.build import make_schema
 from rl.config import CorrectionKind, DemosConfig
 from rl.demonstrations import record_demonstrations
+from rl.imagination.clip import ImaginedClip, Origin, Start
+from rl.imagination.labels import RewardModelLabeller
 from rl.imagination.proprio import ProprioConfig, fit_proprio
 from rl.imagination.starts import StartConfig, StartPool
 from rl.imagination.video import VideoImaginer
@@ -30,9 +35,9 @@ from rl.vla.worlds import GroupStart, SimulatorWorld, VideoWorld
 from rl.world_models.data import make_spec
 from robot.env import RobotEnv
 from robot.factory import RobotConfig, make_robot_env
-from robot.types import ACTION_DIM, Float32, Label
+from robot.types import ACTION_DIM, Float32, Label, Observation
 from worldmodel.baselines import CopyLastFrame
-from worldmodel.counterfactual import Motion
+from worldmodel.counterfactual import BranchKind, Motion
 from worldmodel.interface import Context, Imagined
 
 CHUNK, HORIZON = 3, 6
@@ -206,6 +211,58 @@ def test_executed_trajectories_are_judged_by_what_the_world_model_makes_of_them(
     assert (shown[1:] == shown[0]).all()  # copied frames, where the real ones went on
     assert score == pytest.approx(np.linspace(0.1, 0.9, HORIZON + 1)[-2])  # held for two frames
     assert scorer.version == "reward-3/world-0"
+
+
+class Knowing(Watching):
+    """Reads the probability off the first pixel."""
+
+    def score(self, images: dict[str, np.ndarray]) -> Float32:
+        return (images["wrist"][:, :, 0, 0, 0] / 255.0).astype(np.float32)
+
+
+def replay(episode: int, rng: np.random.Generator) -> ImaginedClip:
+    """A replay of a demonstration that succeeds in every second episode; the picture tells, with noise."""
+    success = episode % 2 == 1
+    frames = np.zeros((4, 32, 32, 3), np.uint8)
+    frames[-2:, 0, 0, 0] = round(255 * np.clip(0.2 + 0.6 * success + 0.1 * rng.standard_normal(), 0, 1))
+    seen = [
+        Observation({"wrist": one, "side": one}, np.zeros(20, np.float32), 0.1 * t)
+        for t, one in enumerate(frames)
+    ]
+    truth = [Label.FAILURE, Label.FAILURE, Label.SUCCESS if success else Label.FAILURE]
+    return ImaginedClip(
+        Start(Origin.DEMO, episode, 0),
+        BranchKind.REPLAY,
+        episode,
+        seen,
+        np.zeros((3, ACTION_DIM), np.float32),
+        np.zeros(3, np.float32),
+        truth,
+        world_model_version=0,
+    )
+
+
+def test_the_closed_loops_labeller_and_the_vla_trainer_feed_one_calibrator(
+    cell: Cell, tmp_path: Path
+) -> None:
+    config = correction_config(0.25)
+    shared = Calibrator(config.calibration)
+    model, thresholds = Knowing(cell), Thresholds(0.6, 0.4, hold_frames=2)
+    labeller = RewardModelLabeller(model, thresholds, shared, "press")
+    judge = RewardModelJudge({"press": model}, {"press": thresholds})
+    scorers = ScorerPair(CheapScorer(judge, cell.video(), ["press"]), RobotScorer(5.0))
+    loop = CorrectionLoop(scorers, config, shared)
+    assert loop.gate("press").value == 0.0
+    rng = np.random.default_rng(1)
+    for first in range(0, 240, 8):
+        labeller.label([replay(first + i, rng) for i in range(8)])
+    assert labeller.gate == loop.gate("press").value > 0.5  # what replays have shown opens both
+    with StoreWriter(tmp_path, make_schema(cell.env), durable=False) as writer:
+        group = Robot({"press": cell.env}, {"press": writer}).execute("press", 5, 2, cell.sampler())
+    before = labeller.metrics()["calibration/pairs"]
+    loop.step([group], ["press"], anchored=[0])
+    assert labeller.metrics()["calibration/pairs"] == before + 2  # and executions teach both
+    assert labeller.gate == loop.gate("press").value
 
 
 def trajectory(cell: Cell, outcome: Label, distance: float = 0.5) -> Trajectory:

@@ -173,7 +173,7 @@ class Toy:
             task: StoreWriter(root / task, make_schema(env), durable=False) for task, env in self.envs.items()
         }
         self.robot, self.world = Robot(self.envs, self.writers, max_faults=3), ToyWorld()
-        grpo = GRPOConfig(learning_rate=3e-3, minibatch=64)
+        grpo = GRPOConfig(learning_rate=6e-3, minibatch=64)
         self.grpo = GRPO(self.policy, self.policy.reference(), grpo)
         self.builder = toy_builder(self.policy)
         scorers = ScorerPair(CheapScorer(judge, self.world, tasks), RobotScorer(1.0))
