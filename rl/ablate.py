@@ -34,22 +34,18 @@ def _ablate(overrides: list[str]) -> int:
     recording = Recording.open(Path(config.run), config.device)
     recording.verify()
     runs = plan_runs(recording, config)
-    online_success(
-        config, recording
-    )  # what is compared with is there before the minutes that the replays take
+    online_success(config, recording)  # read before the minutes that the replays take
     todo = [] if config.report else [run for run in runs if not run.result.exists()]
     typed = shlex.join(["groundhog", "ablate", *overrides])
     say(
         f"{recording.env_steps} env steps of {recording.run.path}; {len(runs)} replays, {len(todo)} still to do"
     )
-    begun = time.monotonic()
     failed: list[AblationRun] = []
     if todo:
         out_dir(config).mkdir(parents=True, exist_ok=True)
         with locks.session(out_dir(config)):
             failed = run_all(todo, config, typed, Clocks(time.monotonic, time.process_time), say)
-    minutes = (time.monotonic() - begun) / 60
-    for path in write_ablation_report(recording, config, runs, typed, minutes if todo else None):
+    for path in write_ablation_report(recording, config, runs, typed):
         say(str(path))
     return 1 if failed else 0
 

@@ -17,8 +17,8 @@ class FQEConfig:
     """members: networks, each fitted to its own bootstrap sample of the episodes. hidden: width of their layers.
 
     tau: share of the online network that enters the target per update; a success T steps ahead is known at the start
-    after about T / tau updates. discount: per control step; None for that of
-    the recorded run, so that arms with other discounts are measured alike.
+    after about T / tau updates. discount: per control step; None for that of the recorded run, so that arms with other
+    discounts are measured alike.
     """
 
     updates: int = 1500

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ def write_ablation_report(
     config: AblateConfig,
     runs: Sequence[AblationRun],
     command: str,
-    minutes: float | None,
 ) -> list[Path]:
-    """Write below `out` what the finished runs say; returns the files. minutes: of this call, None if it ran none."""
+    """Write below `out` what the finished runs say; returns the files."""
     arms = collect(((run.arm, run.result) for run in runs), online_success(config, recording))
     if not arms:
         return []
@@ -35,8 +33,8 @@ def write_ablation_report(
         "task": recording.config.robot.task,
         "recorded_env_steps": recording.env_steps,
         "recorded_minutes": recording.minutes,
-        "minutes": minutes if minutes is not None else _minutes_before(out),
-        "parallel": config.parallel,
+        "recorded_robot_minutes": recording.env_steps / recording.config.robot.control_hz / 60,
+        "cpu_minutes": sum(row["cpu_minutes"] for row in rows),
         "ranks": ranks,
     }
     summaries = [out / "summary.json", *([Path(config.summary)] if config.summary else [])]
@@ -46,12 +44,6 @@ def write_ablation_report(
     page.write_text(table(rows) + "\n\n" + rank_table(ranks) + "\n")
     picture = draw_page(out / "ablation.png", f"{recording.run.path.name}: {head['task']}", arms, rows)
     return [*summaries, page, picture]
-
-
-def _minutes_before(out: Path) -> float | None:
-    path = out / "summary.json"
-    minutes = json.loads(path.read_text()).get("minutes") if path.exists() else None
-    return None if minutes is None else float(minutes)
 
 
 def _ranks(arms: Sequence[ArmResults]) -> dict[str, list[Measured]]:

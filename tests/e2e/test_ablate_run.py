@@ -154,7 +154,7 @@ def test_true_success_and_ranks_against_the_bench(
     assert ablate(run, out, *asked, f"summary={tmp_path / 'copy.json'}") == 0
     summary = json.loads((out / "summary.json").read_text())
     assert summary == json.loads((tmp_path / "copy.json").read_text())
-    assert {"commit", "machine", "versions", "recorded_minutes", "minutes"} <= summary.keys()
+    assert {"commit", "machine", "versions", "recorded_minutes", "cpu_minutes"} <= summary.keys()
     rows = {row["arm"]: row for row in summary["rows"]}
     assert rows["recorded"]["online"]["success"] == 0.9 and rows["rlpd_alone"]["eval_episodes"] == 1
     online = {row["measure"]: row for row in summary["ranks"]["online"]}
