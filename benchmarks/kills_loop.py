@@ -15,7 +15,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from rl.runtime.run_dir import RunDir
 from rl.statistics import wilson_interval
 from rl.workers.ports import ALIVE, CALIBRATION_GATE, MILLIONTHS, UPDATES, StepResult, Worker
 from robot.types import Float32, Label
+from worldmodel.counterfactual import BranchKind
 
 SCORE_NOISE = 0.05
 AT_UPDATE = 1500  # of the faults that come in the middle of a run
@@ -104,9 +105,19 @@ class TruthfulLabeller(RewardModelLabeller):
         thresholds = Thresholds(0.8, 0.2, hold_frames=1)
         super().__init__(judge, thresholds, Calibrator(CalibrationConfig()), judge.task)  # type: ignore[arg-type]
         self._judge = judge
+        self._known: dict[int, ImaginedClip] = {}
+
+    def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
+        """What the simulator knows of a clip is the judge's alone: the calibrator is told of replays, as with video."""
+        told = [
+            clip if clip.kind is BranchKind.REPLAY else replace(clip, truth=[Label.UNKNOWN] * len(clip))
+            for clip in clips
+        ]
+        self._known = {id(one): clip for one, clip in zip(told, clips, strict=True)}
+        return super().label(told)
 
     def _label_alike(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
-        self._judge.clips = clips
+        self._judge.clips = [self._known[id(clip)] for clip in clips]
         return super()._label_alike(clips)
 
 
@@ -246,7 +257,8 @@ def main(say: Callable[[str], None] = print) -> int:
     done: dict[Fault, list[dict[str, Any]]] = {}
     if arguments.more:
         done = {Fault(row["fault"]): row["runs"] for row in json.loads(out.read_text())["rows"]}
-    seeds = " ".join(map(str, arguments.seeds))
+    had = {run["seed"] for run in done.get(Fault.NO_IMAGINATION, [])}
+    seeds = " ".join(map(str, sorted(had | set(arguments.seeds))))
     command = f"python -m benchmarks.kills_loop --seeds {seeds} --env-steps {arguments.env_steps}"
     with tempfile.TemporaryDirectory() as folder:
         for seed in arguments.seeds:

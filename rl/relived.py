@@ -115,7 +115,7 @@ def side_by_side(clips: Sequence[Relived], columns: int = COLUMNS) -> Image | No
     panels = [panel for clip in clips for panel in _panels(clip, columns)]
     if not panels:
         return None
-    width = max(panel.shape[1] for panel in panels)
+    width = max(columns * TILE, *(panel.shape[1] for panel in panels))
     return np.concatenate([np.pad(p, ((0, 0), (0, width - p.shape[1]), (0, 0))) for p in panels])
 
 

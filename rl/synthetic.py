@@ -35,6 +35,8 @@ class VideoConfig:
     on the demonstrations first. reward_model: a file of train-reward-model; None trains one on the demonstrations, by
     `reward_fit`, before the first step. max_risk: an imagined path ends beyond it.
     judged_clips, horizon: held-out clips by which versions compete, and the control steps that they imagine.
+    executed_share: of imagined clips, how many the simulator carries out, which anchors the calibrator. true_labels: it
+    carries out all of them, and what came of it is the label. Both need the simulated arm.
     """
 
     world_model: str | None = None
@@ -43,6 +45,8 @@ class VideoConfig:
     max_risk: float = 0.5
     judged_clips: int = 24
     horizon: int = 8
+    executed_share: float = 0.0
+    true_labels: bool = False
     model: WorldModelConfig = field(default_factory=WorldModelConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     champion: ChampionConfig = field(default_factory=ChampionConfig)
@@ -52,6 +56,8 @@ class VideoConfig:
     holdout: Holdout = field(default_factory=Holdout)
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.executed_share <= 1.0:
+            raise ValueError(f"synthetic.video.executed_share: expected 0..1, got {self.executed_share}")
         if not 0.0 < self.max_risk <= 1.0 or min(self.judged_clips, self.horizon) < 1:
             raise ValueError(
                 "synthetic.video: expected max_risk in (0, 1], judged_clips and horizon >= 1, got "

@@ -125,7 +125,7 @@ class RewardModelLabeller:
         return self.calibrator.metrics(self._scorer)
 
     def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
-        """One label per clip; replays teach the calibrator as they pass."""
+        """One label per clip; those whose outcome is known teach the calibrator as they pass."""
         labelled: dict[int, LabelledClip] = {}
         for length in sorted({len(clip) for clip in clips}):
             chosen = [index for index, clip in enumerate(clips) if len(clip) == length]
@@ -177,10 +177,15 @@ class RewardModelLabeller:
                 true=float(Label.SUCCESS in one.clip.truth),
                 # Episodes of both stores are numbered from 0 on.
                 episode=2 * one.clip.start.episode + int(one.clip.start.origin),
-                kind=AnchorKind.HINDSIGHT if self._unseen(one.clip.start) else AnchorKind.REPLAY,
+                kind=self._kind(one.clip),
             )
             for one in labelled
-            if one.clip.kind is BranchKind.REPLAY
+            if Label.SUCCESS in one.clip.truth or Label.UNKNOWN not in one.clip.truth
         ]
         if pairs:
             self.calibrator.observe(self._scorer, pairs)
+
+    def _kind(self, clip: ImaginedClip) -> AnchorKind:
+        if clip.kind is not BranchKind.REPLAY:
+            return AnchorKind.COUNTERFACTUAL
+        return AnchorKind.HINDSIGHT if self._unseen(clip.start) else AnchorKind.REPLAY

@@ -29,6 +29,7 @@ from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
 from rl.runtime.video import check_video, make_video
 from rl.selection.admission import Selection, SelectionMode
+from rl.selection.pacing import RATIO_CAP
 from rl.selection.pruning import Pruning
 from rl.selection.queues import SyntheticQueues
 from rl.synthetic import ImaginedBy
@@ -65,6 +66,11 @@ def check_synthetic(config: TrainConfig) -> None:
     """Raise ConfigError where this run could not imagine what it is asked to."""
     synthetic = config.synthetic
     perturbs = synthetic.model is ImaginedBy.VIDEO or synthetic.imagination.policy_share < 1.0
+    if synthetic.share.pacing.beyond_cap and config.robot.kind is not RobotKind.SIM:
+        raise ConfigError(
+            f"synthetic.share.pacing.beyond_cap: for comparisons on the simulated arm only; with robot.kind="
+            f"{config.robot.kind.value} at most {RATIO_CAP} of a batch is imagined"
+        )
     if synthetic.on and perturbs and config.robot.proprio_frame is not ProprioFrame.BASE:
         raise ConfigError(
             "synthetic: expected robot.proprio_frame=base, since the workspace that imagined actions are kept in is "
@@ -219,7 +225,7 @@ def _parts(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, mot
     board.set(SELECTION_GATE, 0)  # nothing that an earlier worker said opens a gate for this one
     board.set(CALIBRATION_GATE, 0)
     if config.synthetic.model is ImaginedBy.VIDEO:
-        video = make_video(run, config, env, pool, motion)
+        video = make_video(run, config, env, pool, motion, layout_seed(config))
         return Parts(video.imaginer, video.labeller, video.adapting.step)
     board.set(WORLD_MODEL_GATE, MILLIONTHS)  # the simulator is the truth
     return Parts(OracleImaginer(env, pool.readers, layout_seed(config)), TruthLabeller(), dict)

@@ -15,7 +15,9 @@ from reward_model.calibration.calibrator import Calibrator
 from rl.config import ConfigError, TrainConfig
 from rl.imagination.adapting import Adapting
 from rl.imagination.clip import Origin, Start
-from rl.imagination.labels import RewardModelLabeller
+from rl.imagination.executing import ExecutingLabeller
+from rl.imagination.labels import Labeller, RewardModelLabeller, TruthLabeller
+from rl.imagination.oracle import OracleImaginer
 from rl.imagination.proprio import fit_proprio
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
@@ -43,7 +45,7 @@ class Video:
     """The parts of a world-model worker that imagines video."""
 
     imaginer: VideoImaginer
-    labeller: RewardModelLabeller
+    labeller: Labeller
     adapting: Adapting
 
 
@@ -52,6 +54,11 @@ def check_video(config: TrainConfig) -> None:
     video = config.synthetic.video
     if config.robot.kind is not RobotKind.SIM:
         raise ConfigError("synthetic.model=video: so far only with robot.kind=sim")
+    if (video.true_labels or video.executed_share) and config.demos.path is not None:
+        raise ConfigError(
+            "synthetic.video.true_labels, executed_share: the simulator re-enacts demonstrations from their layout "
+            "seeds, which copied ones do not have; drop demos.path, so that the run records its own"
+        )
     if config.robot.obs is not ObsKind.PIXELS:
         raise ConfigError("synthetic.model=video: expected robot.obs=pixels; a world model needs cameras")
     longest = config.synthetic.imagination.clip_length
@@ -68,8 +75,18 @@ def check_video(config: TrainConfig) -> None:
         )
 
 
-def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, motion: Motion) -> Video:
-    """The parts, from a published world model or a new one, and a trained reward model."""
+def make_video(
+    run: RunDir,
+    config: TrainConfig,
+    env: RobotEnv,
+    pool: StartPool,
+    motion: Motion,
+    layout_seed: Callable[[Origin, int], int],
+) -> Video:
+    """The parts, from a published world model or a new one, and a trained reward model.
+
+    layout_seed: see OracleImaginer, for clips that the simulator carries out.
+    """
     settings, device = config.synthetic.video, torch.device(config.device)
     board = run.board()
     data = ClipData(list(pool.readers.values()), [settings.holdout] * len(pool.readers))
@@ -118,7 +135,14 @@ def make_video(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool,
         trust=trust,
         rng=rng,
     )
-    return Video(imaginer, _labeller(run, config, data, device, unseen), adapting)
+    labeller: Labeller = TruthLabeller()
+    if not settings.true_labels:
+        labeller = _labeller(run, config, data, device, unseen)
+    share = 1.0 if settings.true_labels else settings.executed_share
+    if share:
+        simulator = OracleImaginer(env, pool.readers, layout_seed)
+        labeller = ExecutingLabeller(labeller, simulator, share, np.random.default_rng([config.seed, 9]))
+    return Video(imaginer, labeller, adapting)
 
 
 def _start(path: str | None, versions: Versions) -> Path | None:

@@ -50,8 +50,8 @@ class EffectiveRatio:
     updates, so that a recovered model is trusted again step by step.
     """
 
-    def __init__(self, rise_per_100: float) -> None:
-        self._rise = rise_per_100
+    def __init__(self, rise_per_100: float, cap: float = RATIO_CAP) -> None:
+        self._rise, self._cap = rise_per_100, cap
         self._value = 0.0
         self._updates: int | None = None  # of the last question; time before the first one earns no trust
 
@@ -60,10 +60,10 @@ class EffectiveRatio:
         return self._value
 
     def update(self, paced: float, gates: Gates, updates: int) -> float:
-        """The ratio to use at `updates`, in [0, 0.30]; `paced` is the pacer's."""
+        """The ratio to use at `updates`, in [0, cap]; `paced` is the pacer's."""
         if not (math.isfinite(paced) and paced >= 0.0):
             raise ValueError(f"paced ratio: expected a number >= 0, got {paced}")
-        wanted = min(RATIO_CAP, paced) * gates.product
+        wanted = min(self._cap, paced) * gates.product
         since = 0 if self._updates is None else max(0, updates - self._updates)
         reach = self._value + self._rise * since / 100.0
         self._value, self._updates = min(wanted, reach), updates

@@ -58,7 +58,7 @@ class SyntheticShare:
         self._queues, self._counters, self._config = queues, counters, config
         self._certainty, self._alive, self._policy_version = certainty, alive, policy_version
         self._pacer = EntropyPacer(config.pacing, action_dim)
-        self._ratio = EffectiveRatio(config.pacing.rise_per_100)
+        self._ratio = EffectiveRatio(config.pacing.rise_per_100, config.pacing.cap)
         self._gates = Gates()
 
     def shares(
