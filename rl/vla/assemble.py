@@ -24,13 +24,13 @@ from rl.replay.writer import StoreWriter
 from rl.reward_models.loading import load_for_labels
 from rl.vla.config import JudgedBy, PostTrainVLAConfig, WorldKind
 from rl.vla.execution import Robot
-from rl.vla.factory import load_policy
+from rl.vla.factory import load_policy, new_policy
 from rl.vla.grpo import GRPO
 from rl.vla.imitation import imitate, read_lessons
 from rl.vla.inputs import InputBuilder, merge
 from rl.vla.judges import CheapScorer, DistortedJudge, Judge, RewardModelJudge, RobotScorer
+from rl.vla.openvla.policy import OpenVLAPolicy
 from rl.vla.policy import PolicySpec, VLAPolicy
-from rl.vla.small import SmallPolicy
 from rl.vla.trainer import Parts, VLATrainer
 from rl.vla.worlds import SimulatorWorld, VideoWorld, World
 from rl.world_models.data import make_spec
@@ -62,10 +62,11 @@ def assemble(root: Path, config: PostTrainVLAConfig, stack: ExitStack, say: Say)
     stack: closes environments and stores. Raises ConfigError, PolicyError, WorldModelError, RewardModelError.
     """
     device = torch.device(config.device)
+    if config.openvla.checkpoint is not None:
+        OpenVLAPolicy.check(config.openvla)  # before minutes of demonstrations
     envs = {task: _open_env(config, task, stack) for task in config.tasks}
     demos = _demonstrations(root, config, envs, say)
-    reference, builder = _reference(root, config, envs, demos, device, say)
-    policy = load_policy(root / "policy", device)
+    policy, builder = _first_policy(root, config, envs, demos, device, say)
     writers = {
         task: stack.enter_context(
             StoreWriter(root / "real" / task, make_schema(env), durable=config.robot.kind.physical)
@@ -76,7 +77,7 @@ def assemble(root: Path, config: PostTrainVLAConfig, stack: ExitStack, say: Say)
     judge = _judge(config, device)
     robot = Robot(envs, writers)
     scorers = ScorerPair(CheapScorer(judge, world, config.tasks), RobotScorer(_episode_seconds(envs)))
-    grpo = GRPO(policy, reference.reference(), config.grpo)
+    grpo = GRPO(policy, policy.reference(), config.grpo)
     calibrator = Calibrator(config.correction.calibration)
     correction = CorrectionLoop(scorers, config.correction, calibrator)
     parts = Parts(policy, grpo, builder, robot, world, judge, correction)
@@ -126,7 +127,7 @@ def _demonstrations(
     return readers
 
 
-def _reference(
+def _first_policy(
     root: Path,
     config: PostTrainVLAConfig,
     envs: Mapping[str, ArmEnv],
@@ -143,7 +144,7 @@ def _reference(
         policy = load_policy(Path(config.policy), device)
     else:
         spec = _spec(config, envs)
-        policy = SmallPolicy(config.small, spec, device=device, seed=config.seed)
+        policy = new_policy(config.small, config.openvla, spec, device, config.seed)
     facts = {task: env.facts.instruction for task, env in envs.items()}
     builder = InputBuilder(policy.spec, facts, {task: env.proprio_spec for task, env in envs.items()})
     if not made:
@@ -167,7 +168,7 @@ def _spec(config: PostTrainVLAConfig, envs: Mapping[str, ArmEnv]) -> PolicySpec:
         views=tuple(views[0]),
         image_size=sizes.pop(),
         proprio=merge([env.proprio_spec for env in envs.values()]),
-        chunk=config.small.chunk,
+        chunk=(config.small if config.openvla.checkpoint is None else config.openvla).chunk,
         tokens=ACTION_DIM,
     )
 

@@ -12,6 +12,7 @@ from rl.imagination.starts import StartConfig
 from rl.vla.grpo import GRPOConfig
 from rl.vla.imitation import ImitationConfig
 from rl.vla.judges import DistortionConfig
+from rl.vla.openvla.config import OpenVLAConfig
 from rl.vla.small import SmallConfig
 from rl.vla.trainer import LoopConfig
 from robot.factory import ClockKind, ObsKind, RobotConfig, RobotKind
@@ -66,8 +67,9 @@ class PostTrainVLAConfig:
     """Everything that `groundhog post-train-vla` needs.
 
     arm: name of what is compared, see configs/vla. tasks: learned together, each with its instruction. policy: the
-    directory of a policy to start from; None makes a small one (`small`). robot.task is not used. correction: anchors,
-    calibration and advantages; the same objects as on the SAC path.
+    directory of a policy to start from; None makes one: OpenVLA where `openvla.checkpoint` is given, otherwise a small
+    one (`small`). robot.task is not used. correction: anchors, calibration and advantages; the same objects as on the
+    SAC path.
     """
 
     arm: str = "wmrl"
@@ -81,6 +83,7 @@ class PostTrainVLAConfig:
     policy: str | None = None
     robot: RobotConfig = field(default_factory=RobotConfig)
     small: SmallConfig = field(default_factory=SmallConfig)
+    openvla: OpenVLAConfig = field(default_factory=OpenVLAConfig)
     imitation: ImitationConfig = field(default_factory=ImitationConfig)
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
     correction: CorrectionConfig = field(
@@ -94,6 +97,12 @@ class PostTrainVLAConfig:
             raise ValueError(f"tasks: expected at least one, each once, got {list(self.tasks)}")
         if not 0 <= self.seed < 2**31 or self.torch_threads < 1:
             raise ValueError("expected seed in 0 .. 2**31 - 1 and torch_threads >= 1")
+        if self.openvla.checkpoint is not None and self.policy is not None:
+            raise ValueError(
+                "openvla.checkpoint: a new policy, and policy: one that exists; give one of them"
+            )
+        if self.openvla.checkpoint is not None and self.robot.obs is not ObsKind.PIXELS:
+            raise ValueError("openvla.checkpoint: the model sees images; use robot.obs=pixels")
         kind = self.robot.kind
         if kind is not RobotKind.SIM and len(self.tasks) > 1:
             raise ValueError(
