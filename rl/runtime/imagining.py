@@ -166,7 +166,8 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
     """The world-model worker of a run."""
     config, board = run.config, run.board()
     synthetic = config.synthetic
-    load_optimiser()  # a world model that learns needs it, and it must precede the GL context of the cameras
+    if synthetic.model is ImaginedBy.VIDEO:
+        load_optimiser()  # a world model that learns needs it, and it must precede the GL context of the cameras
     env = make_robot_env(config.robot, seed=config.seed)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed + 1)
     writer = StoreWriter(run.synthetic, make_schema(env), durable=False)

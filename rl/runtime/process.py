@@ -49,9 +49,11 @@ def _run(name: str, run: RunDir, parent: int) -> None:
         case "learner":
             session = Session(name, make_learner(run), run)
         case "world_model":
-            os.nice(BACKGROUND_NICE)
             idle = BACKGROUND_SLEEP_S
             session = Session(name, make_world_model(run), run)
+            os.nice(
+                BACKGROUND_NICE
+            )  # not before: it would be minutes before it speaks where cores are scarce
         case _:
             raise ValueError(f"unknown worker {name!r}; known: actor, learner, world_model")
     try:

@@ -14,6 +14,7 @@ from reward_model.classifier import ClassifierConfig, SuccessClassifier
 from reward_model.labels import Thresholds
 from rl import cli
 from rl.batch import SYNTHETIC
+from rl.config import load_dict
 from rl.metrics import read_metrics
 from rl.pictures import TILE
 from rl.relived import CAPTION, read_relived
@@ -147,7 +148,7 @@ def test_imagined_clips_of_a_state_run_are_shown_without_pictures(
     assert "expected a run that imagines" in capsys.readouterr().err
 
 
-def test_optimisers_come_before_the_cameras(plain: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimisers_come_before_the_cameras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other way round the process crashes as soon as the world model learns."""
     order: list[str] = []
 
@@ -157,8 +158,9 @@ def test_optimisers_come_before_the_cameras(plain: RunDir, monkeypatch: pytest.M
 
     monkeypatch.setattr(imagining, "load_optimiser", lambda: order.append("optimiser"))
     monkeypatch.setattr(imagining, "make_robot_env", cameras)
+    run = RunDir.create(tmp_path / "run", load_dict("train", ["synthetic.model=video"]))
     with pytest.raises(InterruptedError):
-        imagining.make_world_model(plain)
+        imagining.make_world_model(run)
     assert order == ["optimiser", "cameras"]
 
 

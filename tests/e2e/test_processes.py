@@ -13,6 +13,7 @@ import psutil
 from rl.metrics import read_metrics
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir
+from rl.workers.ports import ADMITTED
 from tests.e2e import harness
 from tests.e2e.harness import SMALL
 
@@ -158,3 +159,32 @@ def test_ctrl_c_while_recording_keeps_every_finished_demonstration(tmp_path: Pat
 
 def _lines(store: Path) -> list[str]:
     return (store / "journal.jsonl").read_text().splitlines()
+
+
+def test_nothing_imagined_is_used_once_the_world_model_was_killed_and_the_run_goes_on(tmp_path: Path) -> None:
+    process, run = _start(
+        tmp_path,
+        "actor.max_env_steps=100000",
+        "learner.log_every=1",
+        "synthetic.model=oracle",
+        "synthetic.imagination.parallel=4",
+        "synthetic.selection.mode=none",
+        "synthetic.share.pacing.rule=constant",
+        "synthetic.share.pacing.rise_per_100=100",
+    )
+    harness.wait_until(lambda: _running(run, 60)() and run.board().get(ADMITTED) > 50, process, timeout=150)
+    time.sleep(0.5)  # the learner takes some of it
+    harness.kill_workers(run, ["world_model"])
+    killed, env_steps = time.time(), harness.counters(run)[0]
+    harness.wait_until(_running(run, env_steps + 40), process)
+    os.killpg(process.pid, signal.SIGINT)
+    code, output = harness.finish(process)
+    assert code == 130, output
+    assert "world_model: killed by SIGKILL; nothing imagined is used until it is back" in output
+    records = [r for r in read_metrics(run.metrics_path) if "selection/ratio" in r]
+    assert any(r["selection/ratio"] > 0.2 for r in records if r["time"] < killed)
+    after = [r for r in records if r["time"] > killed]
+    noticed = next(i for i, r in enumerate(after) if r["selection/alive"] == 0.0)
+    back = next((i for i, r in enumerate(after) if i > noticed and r["selection/alive"] == 1.0), len(after))
+    assert back - noticed > 20, "it went on learning meanwhile"
+    assert all(r["selection/ratio"] == 0.0 for r in after[noticed:back])
