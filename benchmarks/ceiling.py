@@ -37,10 +37,11 @@ NAMES = {
     "ceiling_policy_long": "policy, clips of 24",
     "ceiling_failures": "policy, from online episodes that failed",
     "oracle_policy": "policy, clips of 8, begun before the first step",
-    "oracle_policy_demo": "same, demonstration states only, 8 per real step",
-    "ceiling_trains_policy": "same, and imagined states train the policy",
-    "ceiling_short": "same, clips of 4",
-    "ceiling_fresh": "clips of 8, newest 1,000 of each sign only",
+    "oracle_policy_demo": "D: policy, early, demonstration states only, 8 per real step",
+    "ceiling_trains_policy": "D, and imagined states train the policy",
+    "ceiling_mixed": "D from demonstration and online states, and imagined states train the policy",
+    "ceiling_short": "D in clips of 4, and imagined states train the policy",
+    "ceiling_fresh": "D, newest 1,000 of each sign only, and imagined states train the policy",
 }
 
 Result = Mapping[str, Any]
