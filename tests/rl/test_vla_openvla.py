@@ -176,6 +176,10 @@ def test_the_whole_pass_equals_a_second_implementation_on_the_published_names(ch
     patches = []
     for view in inputs.images[0]:
         dino, siglip = pixels(view[None], tiny.SIDE)
+        with torch.no_grad():  # closely, because the two GELUs differ by a thousandth
+            found = policy.network.siglip(siglip)
+        expected = official_tower(towers["fused_featurizer"], siglip, dino=False)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
         seen = torch.cat(
             (
                 official_tower(towers["featurizer"], dino, dino=True),
