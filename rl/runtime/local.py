@@ -19,6 +19,9 @@ from rl.workers.ports import ACTOR_DONE, ALIVE, HOLD, OPERATOR_STOP, STOP
 WORLD_MODEL = "world_model"
 STOP_ORDER = ("actor", WORLD_MODEL, "learner")  # the arm holds first, the learner saves last
 TICK_S = 0.1
+WORLD_MODEL_PATIENCE = (
+    5.0  # a contest of versions is one long step, and while it is silent nothing imagined is used
+)
 STARTUP_S = 60.0  # to the first heartbeat of a new process
 GRACE_S = 4.5  # for a clean end of each worker; all children are gone within 10 s of an exception
 
@@ -129,6 +132,8 @@ class Supervisor:
     def _kill_silent(self) -> None:
         for name, process in self._processes.items():
             silence, limit = self._board.silence(name), self._config.silent_s
+            if name == WORLD_MODEL:
+                limit *= WORLD_MODEL_PATIENCE
             if silence == float("inf"):  # still importing and building; a cold disk makes that slow
                 silence, limit = time.monotonic() - self._started[name], limit + STARTUP_S
             if silence > limit and process.is_alive():
