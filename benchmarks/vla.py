@@ -2,6 +2,7 @@
 
     python -m benchmarks.vla run --task press --seeds 0       one directory per run, what exists is skipped
     python -m benchmarks.vla run --judge video --world-model <file or run> --reward-model <file> --arms wmrl --seeds 0
+    python -m benchmarks.vla run --arms wmrl --settings <name> --set <key=value> ...
     python -m benchmarks.vla collect                          benchmarks/results/vla.json and the table of docs/vla.md
 
 The robot is the simulated one. `world` in each row says who imagined, `judge` who scored; where the world is the
@@ -96,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, arm: str, seed: int) -> int:
-    name = f"{arguments.task}-{arguments.judge}-{arm}-s{seed}"
+    name = "-".join(filter(None, (arguments.task, arguments.judge, arm, f"s{seed}", arguments.settings)))
     place = arguments.directory / name
     if (place / "result.json").exists():
         return 0
@@ -105,6 +106,7 @@ def _run(arguments: argparse.Namespace, arm: str, seed: int) -> int:
         overrides.append(f"loop.steps={arguments.steps}")
     if arm in ANCHORED:
         overrides.append("loop.executed_first=1")
+    overrides += arguments.set
     chosen = [f"vla={arm}", f"tasks=[{arguments.task}]", f"seed={seed}", f"name={name}"]
     return post_train_vla.main([*chosen, f"runs_dir={arguments.directory}", *overrides])
 
@@ -124,7 +126,8 @@ def _imagined(arguments: argparse.Namespace) -> list[str]:
 
 def _collect(directory: Path) -> int:
     rows = sorted(
-        _rows(directory), key=lambda row: (row["task"], row["judge"], ARMS.index(row["arm"]), row["seed"])
+        _rows(directory),
+        key=lambda row: (row["task"], row["judge"], ARMS.index(row["arm"]), row["settings"], row["seed"]),
     )
     if not rows:
         print(f"{directory}: no result; run some first", file=sys.stderr)
@@ -144,7 +147,7 @@ def _collect(directory: Path) -> int:
 
 def _rows(directory: Path) -> Iterator[dict[str, Any]]:
     for path in directory.glob("*/result.json"):
-        _, judge, *_ = path.parent.name.split("-")
+        _, judge, _, _, *settings = path.parent.name.split("-")
         (row,) = json.loads(path.read_text())["rows"]
         gates = [
             record.get(f"calibration/{row['task']}/gate")
@@ -155,6 +158,7 @@ def _rows(directory: Path) -> Iterator[dict[str, Any]]:
         yield row | {
             "world": VIDEO if judge == VIDEO else "simulator",
             "judge": "reward_model" if judge == VIDEO else judge,
+            "settings": "-".join(settings),
             "gate_mean": float(np.mean(known)) if known else None,
         }
 
@@ -164,9 +168,10 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         "| task | world, judge | arm | seeds | success (95%) | robot executions | robot minutes | gate, mean |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    keys = dict.fromkeys((row["task"], row["world"], row["judge"], row["arm"]) for row in rows)
-    for task, world, judge, arm in keys:
-        of = [r for r in rows if (r["task"], r["world"], r["judge"], r["arm"]) == (task, world, judge, arm)]
+    names = ("task", "world", "judge", "arm", "settings")
+    for key in dict.fromkeys(tuple(row[name] for name in names) for row in rows):
+        task, world, judge, arm, settings = key
+        of = [row for row in rows if tuple(row[name] for name in names) == key]
         episodes = sum(int(r["episodes"]) for r in of)
         successes = sum(round(r["success"] * r["episodes"]) for r in of)
         low, high = wilson_interval(successes, episodes)
@@ -174,8 +179,9 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
         minutes = np.mean([r["robot_seconds"] for r in of]) / 60.0
         gates = [r["gate_mean"] for r in of if r["gate_mean"] is not None]
         gate = f"{np.mean(gates):.2f}" if gates and arm in ANCHORED else "-"
+        name = f"{arm} ({settings})" if settings else arm
         lines.append(
-            f"| {task} | {world}, {judge} | {arm} | {len(of)} | {successes / episodes:.3f} ({low:.3f}-{high:.3f}) | "
+            f"| {task} | {world}, {judge} | {name} | {len(of)} | {successes / episodes:.3f} ({low:.3f}-{high:.3f}) | "
             f"{executions:.0f} | {minutes:.1f} | {gate} |"
         )
     return "\n".join(lines)
