@@ -30,8 +30,10 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/groundhog train experiment=demo
 
+# Two tests at a time, each with one thread; then one by one those that measure or await real time.
 test: setup
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m 'not wall_clock'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m wall_clock
 
 # An interpreter with LeRobot's own reader; FFmpeg's libraries must be on the machine (apt install ffmpeg).
 LEROBOT ?= .venv-lerobot/bin/python

@@ -15,6 +15,8 @@ from robot.sim.arm import SimArm
 from robot.sim.scene import build_scene
 from robot.sim.world import SimWorld
 
+pytestmark = pytest.mark.wall_clock
+
 
 class TestClock(Protocol):
     __test__ = False

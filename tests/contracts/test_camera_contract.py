@@ -18,6 +18,8 @@ from robot.sim.camera import SimCameras
 from robot.sim.scene import build_scene
 from robot.sim.world import SimWorld
 
+pytestmark = pytest.mark.wall_clock
+
 
 class TestClock(Protocol):
     __test__ = False

@@ -14,6 +14,8 @@ from robot.teleop.scripted import ScriptedTeleop
 from robot.teleop.window import load_pygame
 from tests.robot.teleop_devices import GamepadPuppet, KeyboardPuppet, Puppet, SpaceMousePuppet
 
+pytestmark = pytest.mark.wall_clock
+
 PERIOD = 0.101  # s between readings
 HOLD_OFF = 0.3  # s that a released dead-man keeps the person in charge
 

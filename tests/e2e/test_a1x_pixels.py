@@ -33,6 +33,8 @@ from robot.cameras.config import CameraConfig
 from robot.sim import d435i
 from tests.robot.recorded_d435i import Unplugged, camera_of, stall
 
+pytestmark = pytest.mark.wall_clock
+
 CLOCK = WallClock()
 STAY = np.zeros(7, np.float32)
 FORWARD = TeleopCommand(delta=np.array([1.0, 0, -1.0, 0, 0, 0]), engaged=True)

@@ -18,6 +18,8 @@ from robot.types import Source
 from tests.e2e.harness import SMALL
 from tests.robot.simulated_a1x import Agreeable, SimulatedA1X, free_domain
 
+pytestmark = pytest.mark.wall_clock
+
 pytest.importorskip("cyclonedds", reason="needs the a1x extra: pip install -e '.[a1x]'")
 
 STEPS = 8  # of a demonstration, the last of which is its success

@@ -23,6 +23,8 @@ from robot.teleop.keyboard import DEAD_MAN_KEY, EVENT_KEYS, GRIPPER_KEY, MOTION_
 from tests.e2e.harness import SMALL
 from tests.robot.simulated_a1x import Agreeable, SimulatedA1X, free_domain
 
+pytestmark = pytest.mark.wall_clock
+
 pytest.importorskip("cyclonedds", reason="needs the a1x extra: pip install -e '.[a1x]'")
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators_day.md"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 
 from rl.metrics import read_metrics
 from rl.replay.reader import StoreReader
@@ -16,6 +17,8 @@ from rl.runtime.run_dir import RunDir
 from rl.workers.ports import ADMITTED
 from tests.e2e import harness
 from tests.e2e.harness import SMALL
+
+pytestmark = pytest.mark.wall_clock
 
 
 def _start(tmp_path: Path, *overrides: str):  # type: ignore[no-untyped-def]

@@ -25,6 +25,8 @@ from robot.robot import Robot
 from robot.safety import GovernorState, GovernorTransition, Reason
 from tests.robot.simulated_a1x import CELL, Agreeable, SimulatedA1X, free_domain
 
+pytestmark = pytest.mark.wall_clock
+
 pytest.importorskip("cyclonedds", reason="needs the a1x extra: pip install -e '.[a1x]'")
 
 CLOCK = WallClock()

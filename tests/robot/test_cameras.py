@@ -16,6 +16,8 @@ from robot.clock import WallClock
 from robot.factory import RobotConfig
 from robot.interfaces import DeviceError
 
+pytestmark = pytest.mark.wall_clock
+
 CLOCK = WallClock()
 
 

@@ -20,6 +20,8 @@ from robot.safety import GovernorState
 from tests.robot.simulated_a1x import Agreeable
 from tests.robot.simulated_piper import START, SimulatedPiper
 
+pytestmark = pytest.mark.wall_clock
+
 CLOCK = WallClock()
 FORWARD = np.array([1, 0, 0, 0, 0, 0, 0], np.float32)
 

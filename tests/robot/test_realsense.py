@@ -24,6 +24,8 @@ from robot.interfaces import DeviceError
 from robot.sim.d435i import SyntheticD435i
 from tests.robot.recorded_d435i import FPS, SIZE, make_recording
 
+pytestmark = pytest.mark.wall_clock
+
 SECONDS = 1.0
 CLOCK = WallClock()
 

@@ -21,6 +21,8 @@ from robot.teleop.scripted import ScriptedTeleop
 from robot.teleop.spacemouse import SpaceMouseConfig, SpaceMouseTeleop
 from tests.robot.teleop_devices import Puck
 
+pytestmark = pytest.mark.wall_clock
+
 BACKEND = "hidraw" if sys.platform == "linux" else "hid"
 COMPACT = {"vendor_id": 0x256F, "product_id": 0xC635, "path": b"/dev/hidraw3", "usage_page": 1, "usage": 8}
 

@@ -13,6 +13,8 @@ from robot.clock import VirtualClock, WallClock
 from robot.interfaces import DeviceError
 from robot.periodic import PeriodicThread
 
+pytestmark = pytest.mark.wall_clock
+
 ZERO, ONE = np.zeros(6), np.ones(6)
 
 
