@@ -25,6 +25,7 @@ from rl.provenance import RESULTS
 
 LEVEL = 0.9
 RUNNING_EPISODES = 20
+SEEDS_FOR_T = 4  # with fewer the standard error itself is a guess
 BASE = "hil_serl"
 PAGE = Path("docs/closed_loop.md")
 BEGIN, END = "<!-- ceiling: begin -->", "<!-- ceiling: end -->"
@@ -174,15 +175,16 @@ def spread(values: Sequence[float], form: str) -> str:
 
 
 def paired(differences: Sequence[float]) -> str:
-    """Mean difference over the seeds that both have, its standard error and t."""
+    """Mean difference over the seeds that both have, its standard error and, from four seeds on, t."""
     if len(differences) < 2:
         return f"{differences[0]:+.3f}" if differences else "-"
     mean, error = (
         float(np.mean(differences)),
         float(np.std(differences, ddof=1) / math.sqrt(len(differences))),
     )
-    t = f"{mean / error:.1f}" if error > 0 else "-"
-    return f"{mean:+.3f} +- {error:.3f} ({t})"
+    if len(differences) < SEEDS_FOR_T or error == 0.0:
+        return f"{mean:+.3f} +- {error:.3f}"
+    return f"{mean:+.3f} +- {error:.3f} ({mean / error:.1f})"
 
 
 if __name__ == "__main__":
