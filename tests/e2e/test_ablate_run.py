@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +13,43 @@ import pytest
 import torch
 
 from rl import cli
+from rl.ablation import report
 from rl.ablation import runs as ablation_runs
+from rl.ablation.pictures import draw_page
 from rl.ablation.recording import Recording
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir
 from tests.e2e.harness import SMALL
 
-QUICK = ("parallel=1", "eval_episodes=0", "fqe.updates=5", "fqe.members=2")
+QUICK = ("parallel=1", "eval_episodes=1", "fqe.updates=5", "fqe.members=2")
 RECORDED = (
     "runtime.kind=inline",
     "actor.max_env_steps=60",
     "learner.bc_updates=10",
+    "learner.warm_updates=10",
+    "learner.publish_every=25",
+    "learner.checkpoint_every=1000",
+    "pacing.utd_ratio=1",
     "learner.log_every=10",
     "learner.diagnose_every=0",
     "synthetic.model=oracle",  # so that there is a world-model worker, and clips of its own, to replay
     "synthetic.imagination.parallel=4",
+    "synthetic.worker.per_update=0.5",
     "synthetic.selection.mode=none",
     "synthetic.share.pacing.rule=constant",
     "synthetic.share.pacing.rise_per_100=100",
 )
 IMAGINED = "recorded+stream.imagined=recorded"
 PLAIN = "recorded correction.kind=none synthetic.model=none"
+ARMS = f"arms=[recorded,{IMAGINED.replace('+', ' ')},{PLAIN}]"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_picture() -> Iterator[None]:
+    """Drawing takes as long as a replay; one test draws."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "draw_page", lambda path, *_: path)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +78,7 @@ def replayed(run: RunDir, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three arms, everything shown, their run directories kept."""
     out = tmp_path_factory.mktemp("replayed")
     before = digests(run.path)
-    arms = f"arms=[recorded,{IMAGINED.replace('+', ' ')},{PLAIN}]"
-    assert ablate(run, out, arms, "holdout_every=0", "keep=true") == 0
+    assert ablate(run, out, ARMS, "holdout_every=0", "keep=true") == 0
     assert digests(run.path) == before, "nothing of the run is ever written to"
     return out
 
@@ -125,7 +141,8 @@ def test_what_is_finished_is_not_done_again(
     assert not list(out.rglob("*.json")) and not list(out.rglob("*.run"))
     shutil.copytree(replayed / "recorded", out / "recorded", dirs_exist_ok=True)
     done = (out / "recorded" / "0.json").stat().st_mtime_ns
-    assert ablate(run, out, arms, "holdout_every=0", "eval_episodes=0") == 0
+    monkeypatch.setattr(report, "draw_page", draw_page)
+    assert ablate(run, out, arms, "holdout_every=0") == 0
     assert (out / "recorded" / "0.json").stat().st_mtime_ns == done
     alone = "recorded+actor.max_env_steps=0"  # no env step is shown, the warm start alone remains
     assert measured(out / alone / "0.json")["shown"]["real_transitions"] == 0
@@ -141,26 +158,27 @@ def test_a_result_of_another_question_is_not_taken_for_this_one(
     assert "other settings of this arm; choose another name=" in capsys.readouterr().err
 
 
-def test_true_success_and_ranks_against_the_bench(
-    run: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for arm, successes in (("recorded", 0.9), ("rlpd_alone", 0.2)):
+def test_true_success_and_ranks_against_the_bench(run: RunDir, replayed: Path, tmp_path: Path) -> None:
+    other = PLAIN.replace(" ", "+")
+    for arm, success in (("recorded", 0.9), (other, 0.2)):
         path = tmp_path / "bench" / "press_state" / arm / "0.json"
         path.parent.mkdir(parents=True)
-        row = {"task": "press", "obs": "state", "arm": arm, "eval_episodes": 10, "final_success": successes}
+        row = {"task": "press", "obs": "state", "arm": arm, "eval_episodes": 10, "final_success": success}
         path.write_text(json.dumps(row | {"minutes": 1.0}))
     out = tmp_path / "out"
-    asked = ("arms=[recorded,rlpd_alone]", f"online={tmp_path / 'bench'}", "eval_episodes=1")
+    shutil.copytree(replayed, out)
+    asked = (ARMS, "holdout_every=0", "report=true", f"online={tmp_path / 'bench'}")
     assert ablate(run, out, *asked, f"summary={tmp_path / 'copy.json'}") == 0
     summary = json.loads((out / "summary.json").read_text())
     assert summary == json.loads((tmp_path / "copy.json").read_text())
     assert {"commit", "machine", "versions", "recorded_minutes", "cpu_minutes"} <= summary.keys()
     rows = {row["arm"]: row for row in summary["rows"]}
-    assert rows["recorded"]["online"]["success"] == 0.9 and rows["rlpd_alone"]["eval_episodes"] == 1
+    assert rows["recorded"]["online"]["success"] == 0.9 and rows[IMAGINED]["online"] is None
+    assert rows["recorded"]["eval_episodes"] == 1 and 0 <= rows["recorded"]["true_success"] <= 1
     online = {row["measure"]: row for row in summary["ranks"]["online"]}
-    fqe = 1.0 if rows["recorded"]["fqe"] > rows["rlpd_alone"]["fqe"] else -1.0
+    agrees = 1.0 if rows["recorded"]["fqe"] > rows[other]["fqe"] else -1.0
     assert online["fqe"]["arms"] == 2
-    assert [online["fqe"][name] for name in ("spearman", "kendall")] == pytest.approx([fqe, fqe])
+    assert [online["fqe"][name] for name in ("spearman", "kendall")] == pytest.approx([agrees, agrees])
 
 
 @pytest.mark.parametrize(
