@@ -82,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--world-model", help="with --judge video: a published version of the task, two 64 px views"
     )
     parser.add_argument("--reward-model", help="with --judge video: its file")
+    parser.add_argument("--settings", default="", help="name of what --set changes")
+    parser.add_argument("--set", nargs="*", default=[], help="more overrides")
     parser.add_argument("--directory", type=Path, default=Path("runs/vla"))
     arguments = parser.parse_args(argv)
     if arguments.judge == VIDEO and not (arguments.world_model and arguments.reward_model):
