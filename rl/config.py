@@ -263,8 +263,9 @@ class ShowConfig:
     check: bool = False
 
     def __post_init__(self) -> None:
-        if self.columns < 1 or self.clips < 1:
-            raise ValueError(f"show: expected columns and clips >= 1, got {self.columns}, {self.clips}")
+        for name in ("columns", "clips"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
