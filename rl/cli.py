@@ -17,6 +17,7 @@ COMMANDS = {
     "bench": "tasks x arms x seeds, with a table and learning curves",
     "ablate": "replay a recorded run to changed learners, without a robot",
     "show": "an episode as text, contact sheet and film",
+    "clone-policy": "a policy by behaviour cloning from recorded data alone, judged on held-out episodes",
     "import-dataset": "a LeRobot dataset becomes a replay store",
     "export-dataset": "a replay store becomes a LeRobot dataset",
     "post-train-vla": "a language-conditioned policy improves in the world model, anchored on the robot",

@@ -26,6 +26,7 @@ from reward_model.calibration.demo.experiment import ExperimentConfig
 from rl.ablation.config import AblateConfig
 from rl.agent.sac import SACConfig
 from rl.agent.spec import GripperControl
+from rl.cloning import ClonePolicyConfig
 from rl.overrides import explain, in_grammar
 from rl.replay.lerobot.config import ExportConfig, ImportConfig
 from rl.reward_models.config import EvaluateRewardModelConfig, TrainRewardModelConfig
@@ -310,6 +311,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "ablate": AblateConfig,
     "import-dataset": ImportConfig,
     "export-dataset": ExportConfig,
+    "clone-policy": ClonePolicyConfig,
     "finetune-world-model": FinetuneWorldModelConfig,
     "evaluate-world-model": EvaluateWorldModelConfig,
     "audit-world-model": AuditWorldModelConfig,

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rl.ablation.fqe import FQEConfig, FQEData, fitted_q_evaluation
 from rl.agent.sac import SACAgent
-from rl.agent.spec import GRIPPER_INDEX, GripperControl
 from rl.agent.staging import Staging
+from rl.diagnostics.agreement import agreement
 from rl.diagnostics.value import MIN_STEPS, ValueCheck, state_values
 from rl.replay.arrays import empty_batch
 from rl.replay.journal import EpisodeInfo
@@ -25,7 +25,6 @@ from robot.types import Array, Float32
 
 ROWS = 256  # transitions encoded at once
 BEST_RETURN = 1.0  # rewards are success labels: one at most, at the end of an episode
-AXES = ("x", "y", "z", "rx", "ry", "rz", "gripper")
 
 
 @dataclass(frozen=True)
@@ -109,20 +108,7 @@ class Judge:
             return {"steps": 0, "error": None, "per_axis": None, "gripper_accuracy": None}
         action = np.concatenate([one.action[where] for one, where in chosen])
         executed = np.concatenate([one.executed[where] for one, where in chosen])
-        moved = [index for index in self._agent.spec.policy_indices if index != GRIPPER_INDEX]
-        error = np.abs(action - executed).mean(axis=0)
-        return {
-            "steps": steps,
-            "error": float(error[moved].mean()),
-            "per_axis": {AXES[index]: float(error[index]) for index in moved},
-            "gripper_accuracy": self._gripper_accuracy(action, executed),
-        }
-
-    def _gripper_accuracy(self, action: Float32, executed: Float32) -> float | None:
-        if self._agent.spec.gripper is not GripperControl.DISCRETE:
-            return None
-        wished = np.round(executed[:, GRIPPER_INDEX])  # within half a unit of 0 means keep
-        return float(np.mean(action[:, GRIPPER_INDEX] == wished))
+        return agreement(self._agent.spec, action, executed)
 
     def fitted_q(
         self, episodes: Sequence[EpisodeInfo], config: FQEConfig, *, discount: float, seed: int
