@@ -54,7 +54,7 @@ def _clone(overrides: list[str]) -> int:
     (out / "spec.json").write_text(json.dumps(cloning.spec.to_json(), indent=1))
     head = provenance.header("cloning", shlex.join(["groundhog", "clone-policy", *overrides]), PACKAGES)
     provenance.write(out / "cloning.json", head | {"updates": cloning.updates}, rows)
-    heading = f"{cloning.updates} updates; on {rows[0]['steps']} held-out steps, in units of the action (-1..1):"
+    heading = f"{cloning.updates} updates; on {rows[0]['steps']} held-out steps, actions in -1..1:"
     say("\n".join([heading, *map(describe, rows), str(weights.path(version))]))
     return 0
 
