@@ -229,7 +229,7 @@ def test_a_bad_sensor_is_a_fault_with_a_name_and_the_run_says_so(
     faults: list[SimFaults] = []
     make: Callable[..., Any] = make_robot_env
 
-    def with_faults(config: Any, **options: Any) -> Any:
+    def with_faults(config: Any, *, keep_waiting: Any, **options: Any) -> Any:
         env = make(config, faults=(mine := SimFaults()), **options)
         faults.append(mine)
         return env
