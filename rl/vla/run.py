@@ -87,12 +87,12 @@ class VLARun:
 
     def _counts(self) -> dict[str, float]:
         """What was paid so far."""
-        state = self._parts.trainer.state()
+        trainer = self._parts.trainer
         return {
-            "step": state["steps"],
-            "updates": state["updates"],
-            "robot_executions": state["robot"]["executions"],
-            "robot_seconds": round(state["robot"]["seconds"], 3),
+            "step": trainer.steps,
+            "updates": trainer.updates,
+            "robot_executions": trainer.robot.executions,
+            "robot_seconds": round(trainer.robot.seconds, 3),
             "minutes": round(self._elapsed() / 60.0, 3),
         }
 
@@ -100,15 +100,14 @@ class VLARun:
         return self._seconds + self._monotonic() - self._started
 
     def _write(self, values: dict[str, float]) -> None:
-        state = self._parts.trainer.state()
-        self._log.write(WORKER, state["robot"]["steps"], state["updates"], values)
+        trainer = self._parts.trainer
+        self._log.write(WORKER, trainer.robot.steps, trainer.updates, values)
 
     def _save(self) -> None:
         trainer = self._parts.trainer
-        state = trainer.state()
         meta = {
-            "updates": state["updates"],
-            "trainer": state,
+            "updates": trainer.updates,
+            "trainer": trainer.state(),
             "curve": self._curve,
             "seconds": self._elapsed(),
         }

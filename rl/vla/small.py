@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rl.agent.acting import WeightsError, check_weights
 from rl.agent.encoders import EncoderConfig, FlattenHead, ScratchTrunk
 from rl.agent.features import ProprioFeatures
 from rl.vla import files
-from rl.vla.policy import Decisions, PolicyError, PolicyInputs, PolicySpec
+from rl.vla.discrete import check_spec, check_tensors, chosen, copied, draw
+from rl.vla.policy import Decisions, PolicyInputs, PolicySpec
 
 _WORD = re.compile(r"\w+")
 
@@ -114,11 +114,7 @@ class SmallPolicy:
         self, config: SmallConfig, spec: PolicySpec, *, device: torch.device, seed: int | None
     ) -> None:
         """seed: of the initial weights, None where weights are loaded next. Raises PolicyError for another chunk."""
-        if (spec.chunk, spec.tokens) != (config.chunk, spec.action_dim):
-            raise PolicyError(
-                f"policy: expected a spec of {config.chunk} actions with {spec.action_dim} tokens each, got "
-                f"{spec.chunk} with {spec.tokens}"
-            )
+        check_spec(spec, config.chunk)
         self.config, self._spec, self._device = config, spec, device
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0 if seed is None else seed)
@@ -140,9 +136,8 @@ class SmallPolicy:
     def sample(self, inputs: PolicyInputs, generator: torch.Generator, temperature: float = 1.0) -> Decisions:
         """See VLAPolicy. The gripper's token is drawn like the others: it is held for the whole step."""
         log_probs = self._log_probs(inputs, temperature)
-        flat = log_probs.exp().flatten(0, 2).cpu()
-        tokens = torch.multinomial(flat, 1, generator=generator).view(log_probs.shape[:3]).to(self._device)
-        return Decisions(self._actions(tokens), tokens, log_probs.gather(-1, tokens[..., None]).squeeze(-1))
+        tokens = draw(log_probs, generator)
+        return Decisions(self._actions(tokens), tokens, chosen(log_probs, tokens))
 
     @torch.no_grad()
     def mode(self, inputs: PolicyInputs) -> Tensor:
@@ -151,12 +146,7 @@ class SmallPolicy:
 
     def log_prob(self, inputs: PolicyInputs, tokens: Tensor, temperature: float = 1.0) -> Tensor:
         """See VLAPolicy."""
-        log_probs = self._log_probs(inputs, temperature)
-        if tokens.shape != log_probs.shape[:3] or tokens.dtype != torch.int64:
-            raise PolicyError(
-                f"tokens: expected {tuple(log_probs.shape[:3])} int64, got {tuple(tokens.shape)} {tokens.dtype}"
-            )
-        return log_probs.gather(-1, tokens.to(self._device)[..., None]).squeeze(-1)
+        return chosen(self._log_probs(inputs, temperature), tokens)
 
     def imitation_loss(self, inputs: PolicyInputs, actions: Tensor, valid: Tensor) -> Tensor:
         """Cross-entropy of the nearest bins, mean over all entries of valid actions."""
@@ -178,17 +168,11 @@ class SmallPolicy:
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights."""
-        return {
-            name: tensor.detach().to("cpu", copy=True).contiguous()
-            for name, tensor in self.network.state_dict().items()
-        }
+        return copied(self.network.state_dict())
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """See VLAPolicy."""
-        try:
-            check_weights(tensors, self.network.state_dict())
-        except WeightsError as error:
-            raise PolicyError(str(error)) from error
+        check_tensors(tensors, self.network.state_dict())
         self.network.load_state_dict(dict(tensors))
 
     def save(self, path: Path) -> None:

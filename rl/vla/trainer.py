@@ -146,6 +146,16 @@ class VLATrainer:
             for name, value in self._parts.correction.metrics(task).items()
         }
 
+    @property
+    def updates(self) -> int:
+        """Optimiser steps so far."""
+        return self._parts.grpo.updates
+
+    @property
+    def robot(self) -> Robot:
+        """Counts what was executed."""
+        return self._parts.robot
+
     def tensors(self) -> dict[str, Tensor]:
         """Policy, optimiser and the generator of its samples."""
         parts = {"policy": self._parts.policy.tensors(), "adam": self._parts.grpo.tensors()}
@@ -156,7 +166,7 @@ class VLATrainer:
         """JSON-able: all else that a continued run needs to go on as if it had never stopped."""
         return {
             "steps": self.steps,
-            "updates": self._parts.grpo.updates,
+            "updates": self.updates,
             "groups": self._groups,
             "rng": self._rng.bit_generator.state,
             "robot": self._parts.robot.state(),

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rl.agent.acting import WeightsError, check_weights
 from rl.vla import files
+from rl.vla.discrete import check_spec, check_tensors, chosen, copied, draw
 from rl.vla.openvla.adaptation import add_lora, save_memory, trained
 from rl.vla.openvla.checkpoint import load_base, locate, open_checkpoint
 from rl.vla.openvla.config import OpenVLAConfig
@@ -83,10 +83,8 @@ class OpenVLAPolicy:
     def sample(self, inputs: PolicyInputs, generator: torch.Generator, temperature: float = 1.0) -> Decisions:
         """See VLAPolicy."""
         log_probs = self.distribution(inputs, temperature)
-        flat = log_probs.exp().flatten(0, 2).cpu()
-        tokens = torch.multinomial(flat, 1, generator=generator).view(log_probs.shape[:3]).to(self._device)
-        chosen = log_probs.gather(-1, tokens[..., None]).squeeze(-1)
-        return Decisions(self._actions.decode(tokens), tokens, chosen)
+        tokens = draw(log_probs, generator)
+        return Decisions(self._actions.decode(tokens), tokens, chosen(log_probs, tokens))
 
     @torch.no_grad()
     def mode(self, inputs: PolicyInputs) -> Tensor:
@@ -95,7 +93,7 @@ class OpenVLAPolicy:
 
     def log_prob(self, inputs: PolicyInputs, tokens: Tensor, temperature: float = 1.0) -> Tensor:
         """See VLAPolicy."""
-        return _chosen(self.distribution(inputs, temperature), tokens)
+        return chosen(self.distribution(inputs, temperature), tokens)
 
     def imitation_loss(self, inputs: PolicyInputs, actions: Tensor, valid: Tensor) -> Tensor:
         """Cross-entropy of the bins, mean over all entries of valid actions."""
@@ -113,18 +111,12 @@ class OpenVLAPolicy:
 
     def tensors(self) -> dict[str, Tensor]:
         """See VLAPolicy."""
-        return {
-            name: weight.detach().to("cpu", copy=True).contiguous()
-            for name, weight in trained(self.network).items()
-        }
+        return copied(trained(self.network))
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """See VLAPolicy."""
         mine = trained(self.network)
-        try:
-            check_weights(tensors, mine)
-        except WeightsError as error:
-            raise PolicyError(str(error)) from error
+        check_tensors(tensors, mine)
         with torch.no_grad():
             for name, weight in mine.items():
                 weight.copy_(tensors[name])
@@ -188,15 +180,7 @@ class FrozenOpenVLA:
     @torch.no_grad()
     def log_prob(self, inputs: PolicyInputs, tokens: Tensor, temperature: float = 1.0) -> Tensor:
         """See ReferencePolicy."""
-        return _chosen(self._policy.distribution(inputs, temperature, self._weights), tokens)
-
-
-def _chosen(log_probs: Tensor, tokens: Tensor) -> Tensor:
-    if tokens.shape != log_probs.shape[:3] or tokens.dtype != torch.int64:
-        raise PolicyError(
-            f"tokens: expected {tuple(log_probs.shape[:3])} int64, got {tuple(tokens.shape)} {tokens.dtype}"
-        )
-    return log_probs.gather(-1, tokens.to(log_probs.device)[..., None]).squeeze(-1)
+        return chosen(self._policy.distribution(inputs, temperature, self._weights), tokens)
 
 
 def _check_spec(config: OpenVLAConfig, spec: PolicySpec) -> None:
@@ -204,8 +188,4 @@ def _check_spec(config: OpenVLAConfig, spec: PolicySpec) -> None:
         raise PolicyError("openvla.checkpoint: expected a directory or a name on the hub, got none")
     if not spec.views:
         raise PolicyError("openvla: it sees, and this robot shows no camera; use robot.obs=pixels")
-    if (spec.chunk, spec.tokens) != (config.chunk, spec.action_dim):
-        raise PolicyError(
-            f"policy: expected a spec of {config.chunk} actions with {spec.action_dim} tokens each, got {spec.chunk} "
-            f"with {spec.tokens}"
-        )
+    check_spec(spec, config.chunk)
