@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rl.bench_runs import BenchRun, plan_runs, run_all
-from rl.config import BenchConfig
 from rl.provenance import RESULTS, header, write
 from rl.replay.reader import StoreReader
+from rl.schemas import BenchConfig
 from robot.factory import ObsKind
 
 RUNS = Path("runs/foreign")

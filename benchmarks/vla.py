@@ -23,7 +23,7 @@ import numpy as np
 
 from rl import post_train_vla
 from rl.provenance import RESULTS, ROOT, header, write
-from rl.statistics import wilson_interval
+from rl.statistics import pooled
 
 ARMS = ("sft", "grpo_real", "raw_world_model", "calibrated", "wmrl")
 ANCHORED = ("calibrated", "wmrl")
@@ -175,17 +175,15 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     for key in dict.fromkeys(tuple(row[name] for name in names) for row in rows):
         task, world, judge, arm, settings = key
         of = [row for row in rows if tuple(row[name] for name in names) == key]
-        episodes = sum(int(r["episodes"]) for r in of)
-        successes = sum(round(r["success"] * r["episodes"]) for r in of)
-        low, high = wilson_interval(successes, episodes)
+        success = pooled((r["success"], r["episodes"]) for r in of)
         executions = np.mean([r["robot_executions"] for r in of])
         minutes = np.mean([r["robot_seconds"] for r in of]) / 60.0
         gates = [r["gate_mean"] for r in of if r["gate_mean"] is not None]
         gate = f"{np.mean(gates):.2f}" if gates and arm in ANCHORED else "-"
         name = f"{arm} ({settings})" if settings else arm
         lines.append(
-            f"| {task} | {world}, {judge} | {name} | {len(of)} | {successes / episodes:.3f} ({low:.3f}-{high:.3f}) | "
-            f"{executions:.0f} | {minutes:.1f} | {gate} |"
+            f"| {task} | {world}, {judge} | {name} | {len(of)} | {success.rate:.3f} "
+            f"({success.low:.3f}-{success.high:.3f}) | {executions:.0f} | {minutes:.1f} | {gate} |"
         )
     return "\n".join(lines)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from rl.build import make_schema
-from rl.config import CorrectionKind, DemosConfig
 from rl.demonstrations import record_demonstrations
 from rl.evaluation import to_observation
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Holdout
 from rl.replay.writer import StoreWriter
+from rl.schemas import CorrectionKind, DemosConfig
 from robot.env import RobotEnv
 from robot.factory import RobotConfig, make_expert, make_robot_env
 from robot.interfaces import RobotFault

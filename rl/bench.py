@@ -10,7 +10,8 @@ from rich.console import Console
 from rl import command
 from rl.bench_report import write_bench_report
 from rl.bench_runs import BenchRun, plan_runs, run_all
-from rl.config import BenchConfig, load
+from rl.config import load
+from rl.schemas import BenchConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

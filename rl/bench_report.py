@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
 from rl.bench_runs import read_results
-from rl.statistics import wilson_interval
-
-matplotlib.use("Agg")  # files only: works without a display
-import matplotlib.pyplot as plt
+from rl.figures import save_figure
+from rl.statistics import pooled
 
 Group = tuple[str, str, str]  # task, obs, arm
 BEGIN, END = "<!-- bench table: begin -->", "<!-- bench table: end -->"
@@ -46,15 +44,13 @@ def table(groups: Mapping[Group, Sequence[Mapping[str, Any]]]) -> str:
         "|" + "---|" * 13,
     ]
     for (task, obs, arm), runs in sorted(groups.items()):
-        trials = sum(int(r["eval_episodes"]) for r in runs)
-        successes = sum(round(r["final_success"] * r["eval_episodes"]) for r in runs)
-        low, high = wilson_interval(successes, trials)
+        success = pooled((r["final_success"], r["eval_episodes"]) for r in runs)
         cells = [
             task,
             obs,
             arm,
             str(len(runs)),
-            f"{successes / trials:.1%} ({low:.0%}-{high:.0%})",
+            f"{success.rate:.1%} ({success.low:.0%}-{success.high:.0%})",
             " / ".join(f"{r['final_success']:.0%}" for r in runs),
             " / ".join(
                 "-" if r["sustained_env_steps"] is None else str(r["sustained_env_steps"]) for r in runs
@@ -92,9 +88,7 @@ def draw_curves(path: Path, title: str, arms: Mapping[str, Sequence[Mapping[str,
     axes[0].set(ylabel="success, deterministic policy")
     axes[0].legend(loc="lower right", fontsize=8)
     figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
+    save_figure(path, figure, dpi=90)
 
 
 def _curve(result: Mapping[str, Any], key: str) -> tuple[list[float], list[float]]:

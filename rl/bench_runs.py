@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl.config import CONFIG_DIR, BenchConfig, ConfigError, load
-from rl.provenance import header
+from rl.config import CONFIG_DIR, ConfigError, load
+from rl.provenance import header, write_json
 from rl.runtime.interrupt import InterruptFlag
+from rl.schemas import BenchConfig
 
 PACKAGES = ("torch", "mujoco", "numpy", "gymnasium")
 COPIED = [
@@ -159,10 +160,7 @@ def write_result(run: BenchRun) -> dict[str, Any]:
         "obs": run.obs,
         **{key: summary[key] for key in COPIED},
     }
-    run.result.parent.mkdir(parents=True, exist_ok=True)
-    beside = run.result.with_suffix(".part")
-    beside.write_text(json.dumps(result, indent=1) + "\n")
-    beside.rename(run.result)
+    write_json(run.result, result)
     return result
 
 

@@ -12,8 +12,9 @@ from reward_model.calibration.demo.grading import run_unit_tests
 from reward_model.calibration.demo.programs import PROGRAMS
 from reward_model.calibration.demo.report import draw, table, write_table
 from rl import command
-from rl.config import CalibrationDemoConfig, ConfigError, load
+from rl.config import ConfigError, load
 from rl.provenance import header, write
+from rl.schemas import CalibrationDemoConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

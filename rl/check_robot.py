@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from rl import command
-from rl.config import CheckRobotConfig, load
+from rl.config import load
 from rl.corrections import make_teleop
+from rl.schemas import CheckRobotConfig
 from robot.arm_env import ArmEnv
 from robot.env import RobotEnv
 from robot.factory import make_env

@@ -14,11 +14,12 @@ from rich.progress import Progress
 
 from rl import command, provenance
 from rl.cloning import ClonePolicyConfig, Cloning, describe, opened
-from rl.config import ConfigError, check_device, load_dict, to_object
+from rl.config import ConfigError, load_dict, to_object
 from rl.metrics import MetricsLog
 from rl.replay.lerobot.layout import is_dataset
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.weights import WeightsDirectory
+from rl.schemas import check_device
 
 LOG_EVERY = 50  # updates
 PACKAGES = ("torch", "numpy")

@@ -21,9 +21,10 @@ from rl import cli
 from rl.agent.acting import WeightsError as PolicyWeightsError
 from rl.agent.backbones import BackboneError
 from rl.checkpoint import CheckpointError
-from rl.config import SCHEMAS, ConfigError, groups, keys
+from rl.config import ConfigError, groups, keys
 from rl.replay.errors import StoreError
 from rl.runtime.weights import WeightsError
+from rl.schemas import SCHEMAS
 from rl.vla.policy import PolicyError
 from robot.interfaces import DeviceError, RobotFault
 from robot.types import BadDataError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rl.config import CorrectionKind
+from rl.schemas import CorrectionKind
 from robot.arm_env import ArmEnv
 from robot.factory import make_corrector
 from robot.interfaces import TeleopSource

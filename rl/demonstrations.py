@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,17 @@ import gymnasium as gym
 import numpy as np
 
 from rl.build import make_schema
-from rl.config import ConfigError, CorrectionKind, DemosConfig
+from rl.config import ConfigError
 from rl.corrections import OnStep, make_teleop, make_window
-from rl.evaluation import to_observation
+from rl.evaluation import to_observation, to_transition
 from rl.replay.journal import EndReason, EpisodeInfo, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
+from rl.schemas import CorrectionKind, DemosConfig
 from robot.arm_env import ArmEnv
 from robot.factory import make_demonstrator
 from robot.interfaces import Demonstrator, RobotFault, TeleopCommand
-from robot.types import ACTION_DIM, Label, Source, Transition
+from robot.types import ACTION_DIM, Source
 from robot.wrappers import HumanIntervention
 
 DEMO_SEED = 50_000_000  # layouts of demonstrations: DEMO_SEED + 1000 * seed + attempt
@@ -117,21 +118,8 @@ def _attempt(
             return writer.discard_episode(str(fault)), False
         following = to_observation(values, info)
         success = bool(info["success"])
-        writer.add(
-            Transition(
-                observation=observation,
-                action=info["action"],
-                requested_action=info["action"],  # a demonstration asks for what it does
-                reward=float(reward),
-                next_observation=following,
-                terminated=bool(terminated),
-                truncated=bool(truncated),
-                source=Source.DEMO,
-                intervened=bool(info["intervened"]),
-                gripper_changed=bool(info["gripper_changed"]),
-                label=Label.SUCCESS if success else Label.UNKNOWN,
-            )
-        )
+        step = to_transition(observation, following, float(reward), terminated, truncated, info, Source.DEMO)
+        writer.add(replace(step, requested_action=step.action))  # a demonstration asks for what it does
         observation = following
         show(observation, info)
         if terminated or truncated:

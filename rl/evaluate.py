@@ -14,10 +14,11 @@ from rich.progress import Progress
 
 from rl import command
 from rl.agent.acting import ActingPolicy
-from rl.config import ConfigError, EvaluateConfig, load
+from rl.config import ConfigError, load
 from rl.corrections import make_teleop, make_window
 from rl.evaluation import Evaluation
 from rl.runtime.run_dir import RunDir
+from rl.schemas import EvaluateConfig
 from robot.factory import make_env
 from robot.wrappers import HumanIntervention
 

@@ -15,12 +15,13 @@ from reward_model.interface import RewardModel, RewardModelError
 from reward_model.labels import Thresholds
 from reward_model.reliability import draw_reliability
 from rl import command
-from rl.config import ConfigError, check_device, load
+from rl.config import ConfigError, load
 from rl.reward_models.config import EvaluateRewardModelConfig, JudgeKind
 from rl.reward_models.data import KnownEpisode, read_episodes
 from rl.reward_models.loading import choose, load_classifier, make_judge
 from rl.reward_models.replays import replays
 from rl.reward_models.report import describe, save_false_positives, save_rows
+from rl.schemas import check_device
 from worldmodel.factory import load_world_model
 
 

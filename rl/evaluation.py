@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl.statistics import wilson_interval
-from robot.types import Float32, Image, Observation
+from robot.types import Float32, Image, Label, Observation, Source, Transition
 
 EVAL_SEED = 1_000_000  # layouts of evaluation episodes: EVAL_SEED + index, never used in training
 
@@ -29,6 +29,34 @@ def to_observation(values: dict[str, Any], info: dict[str, Any]) -> Observation:
         proprio=values["proprio"],
         timestamp=float(info["timestamp"]),
         image_timestamps=info["image_timestamps"],
+    )
+
+
+def to_transition(
+    before: Observation,
+    following: Observation,
+    reward: float,
+    terminated: bool,
+    truncated: bool,
+    info: dict[str, Any],
+    source: Source = Source.REAL,
+) -> Transition:
+    """The Transition behind a Gymnasium step from `before` to `following`: the executed action is what is stored.
+
+    Its label is success where the step ended in one, otherwise unknown.
+    """
+    return Transition(
+        observation=before,
+        action=info["action"],
+        requested_action=info["requested_action"],
+        reward=float(reward),
+        next_observation=following,
+        terminated=bool(terminated),
+        truncated=bool(truncated),
+        source=source,
+        intervened=bool(info["intervened"]),
+        gripper_changed=bool(info["gripper_changed"]),
+        label=Label.SUCCESS if info["success"] else Label.UNKNOWN,
     )
 
 

@@ -13,10 +13,11 @@ from rich.console import Console
 
 from rl import command
 from rl.agent.adam import load_optimiser
-from rl.config import check_device, load_dict, read, to_object
+from rl.config import load_dict, read, to_object
 from rl.metrics import SESSION
 from rl.runtime import locks
 from rl.runtime.run_dir import RunDir
+from rl.schemas import check_device
 from rl.vla.assemble import assemble
 from rl.vla.config import PostTrainVLAConfig
 from rl.vla.run import WORKER, VLARun

@@ -11,7 +11,7 @@ import torch
 
 from rl.agent.spec import AgentSpec
 from rl.build import copy_episodes, make_schema, make_spec
-from rl.config import ConfigError, CorrectionKind, TrainConfig
+from rl.config import ConfigError
 from rl.corrections import make_teleop
 from rl.demonstrations import record_demonstrations
 from rl.replay import memory_plan
@@ -24,6 +24,7 @@ from rl.runtime.imagining import check_synthetic
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
 from rl.runtime.video import own_reward_model
+from rl.schemas import CorrectionKind, TrainConfig
 from rl.synthetic import ImaginedBy
 from rl.workers.ports import (
     ACTOR_DONE,

@@ -44,11 +44,16 @@ def header(name: str, command: str, packages: Sequence[str]) -> dict[str, Any]:
 
 def write(path: Path, head: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
     """Write the results file, whole or not at all, and say where."""
+    write_json(path, {**head, "rows": list(rows)}, indent=2)
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def write_json(path: Path, content: dict[str, Any], indent: int = 1) -> None:
+    """Write it, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_text(json.dumps({**head, "rows": list(rows)}, indent=2) + "\n")
+    part.write_text(json.dumps(content, indent=indent) + "\n")
     part.replace(path)
-    print(f"wrote {path}", file=sys.stderr)
 
 
 def _commit() -> str:

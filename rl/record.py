@@ -8,9 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from rl import command
-from rl.config import RecordConfig, load
+from rl.config import load
 from rl.demonstrations import record_demonstrations
 from rl.runtime.interrupt import InterruptFlag
+from rl.schemas import RecordConfig
 from robot.factory import make_env
 from robot.interfaces import RobotFault
 

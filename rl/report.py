@@ -16,7 +16,6 @@ from safetensors.numpy import load_file
 
 from rl import checkpoint
 from rl.agent.sac import SACAgent
-from rl.config import TrainConfig
 from rl.demonstrations import DEMO_SEED
 from rl.diagnostics import value_profile
 from rl.diagnostics.value_profile import ValueProfileConfig
@@ -25,6 +24,7 @@ from rl.metrics import read_metrics
 from rl.relived import read_relived, side_by_side
 from rl.runtime.assemble import FAILURES, FILM, FRAMES
 from rl.runtime.run_dir import RunDir
+from rl.schemas import TrainConfig
 from rl.summary import draw, summarise
 from robot.factory import ClockKind, RobotKind, make_expert, make_robot_env
 from robot.sim.expert import ExpertNoise

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from rl import command
-from rl.config import ConfigError, ShowConfig, ShowSource, load
+from rl.config import ConfigError, load
 from rl.inspection import dataset_table, episode_table, step_table, store_paths, store_recording
 from rl.pictures import save_film, save_png, strip
 from rl.relived import read_relived, relived_table, side_by_side
@@ -19,6 +19,7 @@ from rl.replay.lerobot.recordings import read_episodes
 from rl.replay.quality import Finding, check
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir
+from rl.schemas import ShowConfig, ShowSource
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +22,28 @@ def wilson_interval(successes: int, trials: int, z: float = 1.96) -> tuple[float
     spread = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Successes of several evaluations together. low, high: the 95% Wilson interval."""
+
+    successes: int
+    trials: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """NaN without trials."""
+        return self.successes / self.trials if self.trials else math.nan
+
+
+def pooled(evaluations: Iterable[tuple[float, float]]) -> Pooled:
+    """Of evaluations given as (success rate, episodes)."""
+    counted = [(round(rate * episodes), int(episodes)) for rate, episodes in evaluations]
+    successes, trials = sum(good for good, _ in counted), sum(asked for _, asked in counted)
+    return Pooled(successes, trials, *wilson_interval(successes, trials))
 
 
 def rank_correlation(x: Array, y: Array) -> float:

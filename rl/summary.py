@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
 
+from rl.figures import save_figure
 from rl.imagined_summary import draw_queues, draw_share, imagined_anything
 from rl.metrics import SESSION, read_metrics
 from rl.pictures import strip
 from rl.replay.reader import StoreReader
 from robot.types import Episode, Image
-
-matplotlib.use("Agg")  # files only: works without a display
-import matplotlib.pyplot as plt
 
 Records = list[dict[str, Any]]
 _FAILURES = "final/failures/"
@@ -142,11 +140,7 @@ def draw(
         axes.set_title(name, loc="left", fontsize=10)
         axes.axis("off")
     figure.suptitle(title)
-    beside = path.with_suffix(".tmp.png")
-    figure.savefig(beside, dpi=100)
-    plt.close(figure)
-    beside.rename(path)
-    return path
+    return save_figure(path, figure, dpi=100)
 
 
 def _curves(left: Any, right: Any, records: Records, bc_line: float | None) -> None:

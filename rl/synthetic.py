@@ -10,7 +10,7 @@ from rl.imagination.adapting import TrustConfig
 from rl.imagination.imagine import ImaginationConfig
 from rl.imagination.proprio import ProprioConfig
 from rl.replay.sampler import Holdout
-from rl.reward_models.fitting import RewardFitConfig
+from rl.reward_models.config import RewardFitConfig
 from rl.selection.admission import SelectionConfig
 from rl.selection.queues import QueueConfig
 from rl.workers.synthetic import SyntheticShareConfig

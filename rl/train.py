@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rl import command
 from rl.agent.adam import load_optimiser
-from rl.config import RuntimeKind, TrainConfig, load_dict, to_object
+from rl.config import load_dict, to_object
 from rl.metrics import SESSION
 from rl.preparation import prepare
 from rl.runtime import locks
@@ -19,6 +19,7 @@ from rl.runtime.inline import run_inline
 from rl.runtime.local import Supervisor
 from rl.runtime.run_dir import RunDir
 from rl.runtime.wandb_log import WandbLog
+from rl.schemas import RuntimeKind, TrainConfig
 from rl.workers.ports import ENV_STEPS, UPDATES
 
 

@@ -11,12 +11,13 @@ from rich.console import Console
 
 from reward_model.interface import RewardModelError
 from rl import command
-from rl.config import check_device, load
+from rl.config import load
 from rl.reward_models.config import TrainRewardModelConfig
 from rl.reward_models.data import read_episodes
-from rl.reward_models.fitting import RewardFitConfig, fit_classifier, summary
+from rl.reward_models.fitting import fit_classifier, summary
 from rl.reward_models.loading import load_classifier
 from rl.reward_models.replays import replays
+from rl.schemas import check_device
 from worldmodel.factory import load_world_model
 
 
@@ -42,7 +43,7 @@ def _train(overrides: list[str]) -> int:
     model = fit_classifier(
         clips,
         episodes[0].reader.schema.views,
-        RewardFitConfig(config.hold_out_every, config.classifier, config.trainer, config.labels),
+        config,
         seed=config.seed,
         device=device,
         version=_next_version(out, tasks[0], device),

@@ -14,8 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rl.ablation.config import AblateConfig, Imagined, StreamConfig
 from rl.ablation.recording import Recording
-from rl.config import CONFIG_DIR, ConfigError, CorrectionKind, TrainConfig, keys, read, to_object
+from rl.config import CONFIG_DIR, ConfigError, keys, read, to_object
 from rl.runtime.imagining import check_synthetic
+from rl.schemas import CorrectionKind, TrainConfig
 from rl.synthetic import ImaginedBy
 
 RECORDED = "recorded"  # the arm that changes nothing

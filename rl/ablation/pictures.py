@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
 from rl.ablation.results import ArmResults
-
-matplotlib.use("Agg")  # files only: works without a display
-import matplotlib.pyplot as plt
+from rl.figures import save_figure
 
 BARS = (
     ("td_error", "TD error, held out"),
@@ -41,11 +39,7 @@ def draw_page(path: Path, title: str, arms: Sequence[ArmResults], rows: Sequence
         for axis in axes[3, 1:]:
             axis.axis("off")
     figure.suptitle(title)
-    beside = path.with_suffix(".tmp.png")
-    figure.savefig(beside, dpi=90)
-    plt.close(figure)
-    beside.rename(path)
-    return path
+    return save_figure(path, figure, dpi=90)
 
 
 def _bars(axis: Any, key: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl.agent.spec import AgentSpec
-from rl.config import ConfigError, TrainConfig, read, to_object
+from rl.config import ConfigError, read, to_object
 from rl.metrics import read_metrics
 from rl.replay.journal import EpisodeInfo
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir
+from rl.schemas import TrainConfig
 from rl.summary import session_minutes
 
 

@@ -22,7 +22,6 @@ from rl.ablation.replay_actor import ReplayActor
 from rl.ablation.replay_imagination import ReplayImagination, moments
 from rl.ablation.stream import Stream
 from rl.agent.sac import SACAgent
-from rl.config import RuntimeKind
 from rl.evaluation import Evaluation
 from rl.metrics import read_metrics
 from rl.replay.reader import StoreReader
@@ -31,6 +30,7 @@ from rl.reward_models.loading import load_classifier
 from rl.runtime.imagining import make_world_model
 from rl.runtime.inline import run_inline
 from rl.runtime.run_dir import RunDir
+from rl.schemas import RuntimeKind
 from rl.workers.ports import TARGET_ENV_STEPS, Worker
 from robot.factory import RobotKind, make_env
 

@@ -13,7 +13,7 @@ from rl.ablation.ranking import Measured, at, mean_over_seeds
 from rl.ablation.recording import Recording
 from rl.bench_runs import read_results
 from rl.config import ConfigError
-from rl.statistics import wilson_interval
+from rl.statistics import pooled
 
 
 @dataclass(frozen=True)
@@ -56,27 +56,25 @@ def online_success(config: AblateConfig, recording: Recording) -> dict[str, dict
     if config.online is None:
         return {}
     robot = recording.config.robot
-    pooled: dict[str, list[Mapping[str, Any]]] = {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for result in read_results(Path(config.online)):
         if (result["task"], result["obs"]) == (robot.task, robot.obs.value):
-            pooled.setdefault(result["arm"], []).append(result)
-    if not pooled:
+            found.setdefault(result["arm"], []).append(result)
+    if not found:
         raise ConfigError(
             f"online={config.online}: no result of {robot.task} from {robot.obs.value} there; expected the "
             "results_dir of `groundhog bench`"
         )
-    return {arm: _success(results) for arm, results in pooled.items()}
+    return {arm: _success(results) for arm, results in found.items()}
 
 
 def _success(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    trials = sum(int(result["eval_episodes"]) for result in results)
-    successes = sum(round(result["final_success"] * result["eval_episodes"]) for result in results)
-    low, high = wilson_interval(successes, trials)
+    success = pooled((result["final_success"], result["eval_episodes"]) for result in results)
     return {
-        "success": successes / trials,
-        "low": low,
-        "high": high,
-        "episodes": trials,
+        "success": success.rate,
+        "low": success.low,
+        "high": success.high,
+        "episodes": success.trials,
         "seeds": len(results),
         "minutes": sum(float(result["minutes"]) for result in results) / len(results),
     }
@@ -113,22 +111,20 @@ def row_of(arm: ArmResults) -> dict[str, Any]:
         "admitted": mean("synthetic", "admitted"),
         "used": mean("synthetic", "used"),
         "ratio_mean": mean("synthetic", "ratio_mean"),
-        **_pooled(measured),
+        **_true_success(measured),
         "online": arm.online,
         "policies": [result["policy"] for result in measured],
     }
 
 
-def _pooled(measured: Sequence[Measured]) -> dict[str, Any]:
+def _true_success(measured: Sequence[Measured]) -> dict[str, Any]:
     known = [result["success"] for result in measured if result["success"] is not None]
     if not known:
         return {"true_success": None, "wilson_low": None, "wilson_high": None, "eval_episodes": 0}
-    trials = sum(int(one["episodes"]) for one in known)
-    successes = sum(round(one["success"] * one["episodes"]) for one in known)
-    low, high = wilson_interval(successes, trials)
+    success = pooled((one["success"], one["episodes"]) for one in known)
     return {
-        "true_success": successes / trials,
-        "wilson_low": low,
-        "wilson_high": high,
-        "eval_episodes": trials,
+        "true_success": success.rate,
+        "wilson_low": success.low,
+        "wilson_high": success.high,
+        "eval_episodes": success.trials,
     }

@@ -25,7 +25,7 @@ from rl.ablation.replaying import Replaying
 from rl.ablation.results import read_result
 from rl.agent.adam import load_optimiser
 from rl.config import ConfigError
-from rl.provenance import header
+from rl.provenance import header, write_json
 from rl.runtime.interrupt import InterruptFlag
 
 PACKAGES = ("torch", "numpy", "mujoco")
@@ -176,10 +176,7 @@ def run_one(run: AblationRun, config: AblateConfig, command: str, clocks: Clocks
         "cpu_minutes": (clocks.cpu() - computed) / 60,
         "measured": _plain(measured),
     }
-    run.result.parent.mkdir(parents=True, exist_ok=True)
-    beside = run.result.with_suffix(".part")
-    beside.write_text(json.dumps(result, indent=1) + "\n")
-    beside.rename(run.result)
+    write_json(run.result, result)
 
 
 def _plain(value: Any) -> Any:

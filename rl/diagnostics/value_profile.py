@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
 from rl.build import make_schema
 from rl.diagnostics.value import ValuingAgent, state_values
+from rl.figures import save_figure
 from robot.env import RobotEnv
 from robot.geometry import Pose, rotvec_to_matrix
 from robot.interfaces import RobotFault
@@ -23,9 +24,6 @@ from robot.sim.expert import ScriptedExpert
 from robot.sim.workcell import SimWorkcell
 from robot.sim.world import SimWorld, WorldState
 from robot.types import Array, Observation
-
-matplotlib.use("Agg")  # files only: works without a display
-import matplotlib.pyplot as plt
 
 ATTEMPTS_PER_LAYOUT = 3
 
@@ -229,8 +227,4 @@ def draw(profile: ValueProfile, path: Path, title: str) -> None:
     right.axvline(0, color="grey", lw=0.8)
     right.set(xlabel="yaw offset (rad)", ylabel="V", title="over yaw")
     figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".tmp.png")
-    figure.savefig(beside, dpi=100)
-    plt.close(figure)
-    beside.rename(path)
+    save_figure(path, figure, dpi=100)

@@ -15,19 +15,10 @@ from rl.reward_models.replays import ReplayConfig
 
 
 @dataclass(frozen=True)
-class TrainRewardModelConfig:
-    """Everything that `groundhog train-reward-model` needs.
+class RewardFitConfig:
+    """hold_out_every: about one of so many episodes is not learned from, and the thresholds are chosen on it."""
 
-    out: the model's file; a new version where there is one of this task. hold_out_every: about one of so many episodes
-    is not learned from, and the thresholds are chosen on it.
-    """
-
-    out: str = "runs/reward_models/press.safetensors"
-    seed: int = 0
-    device: str = "cpu"
     hold_out_every: int = 2
-    data: RewardDataConfig = field(default_factory=RewardDataConfig)
-    replay: ReplayConfig = field(default_factory=ReplayConfig)
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     trainer: RewardTrainerConfig = field(default_factory=RewardTrainerConfig)
     labels: LabelConfig = field(default_factory=LabelConfig)
@@ -35,6 +26,20 @@ class TrainRewardModelConfig:
     def __post_init__(self) -> None:
         if self.hold_out_every < 2:
             raise ValueError(f"hold_out_every: expected >= 2, got {self.hold_out_every}")
+
+
+@dataclass(frozen=True)
+class TrainRewardModelConfig(RewardFitConfig):
+    """Everything that `groundhog train-reward-model` needs: how to fit, and on what.
+
+    out: the model's file; a new version where there is one of this task.
+    """
+
+    out: str = "runs/reward_models/press.safetensors"
+    seed: int = 0
+    device: str = "cpu"
+    data: RewardDataConfig = field(default_factory=RewardDataConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
 
 
 class JudgeKind(Enum):

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from reward_model.classifier import ClassifierConfig, SuccessClassifier
+from reward_model.classifier import SuccessClassifier
 from reward_model.dataset import FrameSampler, KnownClip, hold_out
-from reward_model.labels import LabelConfig
-from reward_model.trainer import RewardTrainer, RewardTrainerConfig
+from reward_model.trainer import RewardTrainer
+from rl.reward_models.config import RewardFitConfig
 from rl.reward_models.data import RewardDataConfig, read_episodes
 from rl.reward_models.loading import choose, make_classifier
-
-
-@dataclass(frozen=True)
-class RewardFitConfig:
-    """hold_out_every: about one of so many episodes is not learned from, and the thresholds are chosen on it."""
-
-    hold_out_every: int = 2
-    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
-    trainer: RewardTrainerConfig = field(default_factory=RewardTrainerConfig)
-    labels: LabelConfig = field(default_factory=LabelConfig)
-
-    def __post_init__(self) -> None:
-        if self.hold_out_every < 2:
-            raise ValueError(f"hold_out_every: expected >= 2, got {self.hold_out_every}")
 
 
 def fit_classifier(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import Any
 from reward_model.evaluate import Report, ScoredClip, trials_of
 from reward_model.labels import Thresholds
 from rl.pictures import save_film
+from rl.provenance import write_json
 from robot.types import Label
 
 LEAD_IN = 10  # frames of a saved clip before the one in question
@@ -47,7 +47,7 @@ def save_rows(path: Path, version: int, thresholds: Thresholds, reports: Sequenc
         "thresholds": asdict(thresholds),
         "rows": rows(reports, thresholds),
     }
-    _write_json(path, content)
+    write_json(path, content, indent=2)
 
 
 def save_false_positives(folder: Path, scored: Sequence[ScoredClip], thresholds: Thresholds) -> int:
@@ -76,7 +76,7 @@ def save_false_positives(folder: Path, scored: Sequence[ScoredClip], thresholds:
                 "label": Label.FAILURE.name.lower(),
             }
         )
-    _write_json(folder / "false_positives.json", {"clips": entries})
+    write_json(folder / "false_positives.json", {"clips": entries}, indent=2)
     return len(wrong)
 
 
@@ -101,10 +101,3 @@ def _limit(threshold: float | None) -> str:
 
 def _between(value: float, interval: tuple[float, float]) -> str:
     return f"{value:.3f} ({interval[0]:.3f}-{interval[1]:.3f})" if math.isfinite(value) else "n/a"
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(content, indent=2) + "\n")
-    beside.replace(path)

@@ -14,7 +14,7 @@ from rl.agent.distribution import Certainty
 from rl.agent.sac import SACAgent
 from rl.agent.value import ValueModel
 from rl.build import make_schema
-from rl.config import ConfigError, RuntimeKind, TrainConfig
+from rl.config import ConfigError
 from rl.demonstrations import DEMO_SEED
 from rl.imagination.clip import Imaginer, Origin
 from rl.imagination.imagine import Imagination
@@ -28,6 +28,7 @@ from rl.replay.sampler import TransitionSampler
 from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
 from rl.runtime.video import check_video, make_video
+from rl.schemas import RuntimeKind, TrainConfig
 from rl.selection.admission import Selection, SelectionMode
 from rl.selection.pacing import RATIO_CAP
 from rl.selection.pruning import Pruning

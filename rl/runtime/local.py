@@ -10,10 +10,10 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 
-from rl.config import RuntimeConfig
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.process import worker_main
 from rl.runtime.run_dir import RunDir
+from rl.schemas import RuntimeConfig
 from rl.workers.ports import ACTOR_DONE, ALIVE, HOLD, OPERATOR_STOP, STOP
 
 WORLD_MODEL = "world_model"

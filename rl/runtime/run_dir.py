@@ -11,10 +11,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from rl.agent.spec import AgentSpec
-from rl.config import ConfigError, TrainConfig, read, to_object
+from rl.config import ConfigError, read, to_object
 from rl.metrics import MetricsLog
 from rl.runtime.board import Board
 from rl.runtime.weights import WeightsDirectory
+from rl.schemas import TrainConfig
 
 
 class RunDir:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from reward_model.calibration.calibrator import Calibrator
-from rl.config import ConfigError, TrainConfig
+from rl.config import ConfigError
 from rl.imagination.adapting import Adapting
 from rl.imagination.clip import Origin, Start
 from rl.imagination.executing import ExecutingLabeller
@@ -24,6 +24,7 @@ from rl.imagination.video import VideoImaginer
 from rl.replay.sampler import Split
 from rl.reward_models.loading import load_for_labels
 from rl.runtime.run_dir import RunDir
+from rl.schemas import TrainConfig
 from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE
 from rl.world_models.data import ClipData, make_spec
 from rl.world_models.inputs import published_path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl.config import ConfigError, TrainConfig, WandbMode
+from rl.config import ConfigError
 from rl.runtime.run_dir import RunDir
+from rl.schemas import TrainConfig, WandbMode
 
 
 class WandbLog:

@@ -14,7 +14,7 @@ from reward_model.calibration.calibrator import Calibrator
 from reward_model.calibration.correction import CorrectionLoop
 from reward_model.calibration.scorers import ScorerPair
 from rl.build import make_schema, views_of
-from rl.config import ConfigError, CorrectionKind, DemosConfig
+from rl.config import ConfigError
 from rl.demonstrations import record_demonstrations
 from rl.imagination.proprio import fit_proprio
 from rl.imagination.starts import StartPool
@@ -22,6 +22,7 @@ from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from rl.reward_models.loading import load_for_labels
+from rl.schemas import CorrectionKind, DemosConfig
 from rl.vla.config import JudgedBy, PostTrainVLAConfig, WorldKind
 from rl.vla.execution import Robot
 from rl.vla.factory import load_policy, new_policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rl.evaluation import to_observation
+from rl.evaluation import to_observation, to_transition
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.writer import StoreWriter
 from rl.vla.trajectory import Recording, Sampler, Trajectory
@@ -13,7 +13,7 @@ from robot.arm_env import ArmEnv
 from robot.env import RobotEnv
 from robot.interfaces import RobotFault
 from robot.sim.workcell import SimWorkcell
-from robot.types import Label, Observation, Source, Transition
+from robot.types import Label, Observation
 
 DISTANCE_UNKNOWN = float("nan")
 
@@ -80,8 +80,7 @@ class Robot:
         before = recording.observation
         values, reward, terminated, truncated, info = env.step(recording.next_action())
         following = to_observation(values, info)
-        label = Label.SUCCESS if info["success"] else Label.UNKNOWN
-        writer.add(_transition(before, following, float(reward), terminated, truncated, info, label))
+        writer.add(to_transition(before, following, float(reward), terminated, truncated, info))
         recording.took(info["action"], following)
         self.steps += 1
         if not (terminated or truncated):
@@ -114,27 +113,3 @@ def distance_left(env: ArmEnv) -> float:
     if isinstance(env, RobotEnv) and isinstance(env.workcell, SimWorkcell) and env.workcell.distances:
         return env.workcell.distances[-1]
     return DISTANCE_UNKNOWN
-
-
-def _transition(
-    before: Observation,
-    following: Observation,
-    reward: float,
-    terminated: bool,
-    truncated: bool,
-    info: dict[str, Any],
-    label: Label,
-) -> Transition:
-    return Transition(
-        observation=before,
-        action=info["action"],
-        requested_action=info["requested_action"],
-        reward=reward,
-        next_observation=following,
-        terminated=bool(terminated),
-        truncated=bool(truncated),
-        source=Source.REAL,
-        intervened=bool(info["intervened"]),
-        gripper_changed=bool(info["gripper_changed"]),
-        label=label,
-    )

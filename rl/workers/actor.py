@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 
-from rl.evaluation import Evaluation, EvaluationResult, FailedEpisode, to_observation
+from rl.evaluation import Evaluation, EvaluationResult, FailedEpisode, to_observation, to_transition
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.writer import StoreWriter
 from rl.workers.pacing import ActorWaits, PacingConfig
@@ -31,7 +31,7 @@ from rl.workers.ports import (
     WeightsPort,
 )
 from robot.interfaces import RobotFault
-from robot.types import Float32, Image, Label, Observation, Source, Transition
+from robot.types import Float32, Image, Label, Observation, Source
 
 
 class ActingAgent(Protocol):
@@ -236,17 +236,16 @@ class ActorWorker:
         intervened = bool(info["intervened"])
         following = to_observation(values, info)
         self._writer.add(
-            Transition(
-                observation=observation,
-                action=info["action"],
-                requested_action=info["requested_action"],
-                reward=float(reward),
-                next_observation=following,
-                terminated=bool(terminated),
-                truncated=bool(truncated),
-                source=Source.CORRECTION if intervened else Source.REAL,
-                intervened=intervened,
-                gripper_changed=bool(info["gripper_changed"]),
+            replace(
+                to_transition(
+                    observation,
+                    following,
+                    float(reward),
+                    terminated,
+                    truncated,
+                    info,
+                    Source.CORRECTION if intervened else Source.REAL,
+                ),
                 policy_version=self._version,
                 label=_label(bool(terminated), bool(info["success"])),
             )

@@ -5,35 +5,20 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
 import numpy as np
 import pytest
 
-from robot.clock import VirtualClock, WallClock
+from robot.clock import VirtualClock
 from robot.factory import make_task
 from robot.interfaces import Camera
 from robot.sim.arm import SimFaults
 from robot.sim.camera import SimCameras
 from robot.sim.scene import build_scene
 from robot.sim.world import SimWorld
+from tests.contracts.clocks import RealTime, TestClock
 
 pytestmark = pytest.mark.wall_clock
-
-
-class TestClock(Protocol):
-    __test__ = False
-
-    def now(self) -> float: ...
-
-    def advance(self, dt: float) -> None: ...
-
-
-class RealTime(WallClock):
-    """Advances by waiting."""
-
-    def advance(self, dt: float) -> None:
-        self.sleep_until(self.now() + dt)
 
 
 @dataclass

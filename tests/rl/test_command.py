@@ -20,8 +20,9 @@ from rl.agent.acting import WeightsError as PolicyWeightsError
 from rl.agent.spec import AgentSpec
 from rl.build import make_spec
 from rl.checkpoint import CheckpointError
-from rl.config import SCHEMAS, load_dict
+from rl.config import load_dict
 from rl.runtime.run_dir import RunDir
+from rl.schemas import SCHEMAS
 from robot.factory import make_robot_env
 
 

@@ -9,17 +9,8 @@ from omegaconf import OmegaConf
 
 from rl import cli
 from rl.command import help_text
-from rl.config import (
-    CONFIG_DIR,
-    SCHEMAS,
-    ConfigError,
-    RuntimeKind,
-    TrainConfig,
-    load,
-    load_dict,
-    read,
-    to_object,
-)
+from rl.config import CONFIG_DIR, ConfigError, load, load_dict, read, to_object
+from rl.schemas import SCHEMAS, RuntimeKind, TrainConfig
 from robot.factory import ClockKind
 
 EXPERIMENTS = sorted(p.stem for p in (CONFIG_DIR / "experiment").glob("*.yaml"))

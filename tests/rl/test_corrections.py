@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rl import corrections
-from rl.config import CorrectionKind
 from rl.corrections import Rates, make_teleop, make_window
+from rl.schemas import CorrectionKind
 from robot.factory import ObsKind, RobotConfig, make_robot_env
 from robot.interfaces import DeviceError, TeleopCommand
 from robot.teleop import viewer

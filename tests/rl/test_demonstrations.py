@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl.config import CorrectionKind, DemosConfig
 from rl.demonstrations import record_demonstrations
 from rl.replay.reader import StoreReader
+from rl.schemas import CorrectionKind, DemosConfig
 from robot.factory import RobotConfig, make_robot_env
 from robot.sim.arm import SimFaults
 

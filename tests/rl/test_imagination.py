@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rl.build import make_schema
-from rl.config import CorrectionKind, DemosConfig
 from rl.demonstrations import DEMO_SEED, record_demonstrations
 from rl.imagination.clip import Origin, Start
 from rl.imagination.imagine import Imagination, ImaginationConfig
@@ -21,6 +20,7 @@ from rl.replay.errors import EmptyShareError
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
+from rl.schemas import CorrectionKind, DemosConfig
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotConfig, make_robot_env
 from robot.types import ACTION_DIM, Float32, Label, Observation

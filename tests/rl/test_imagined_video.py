@@ -13,7 +13,6 @@ from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
 from reward_model.labels import Thresholds
 from rl.build import make_schema
-from rl.config import CorrectionKind, DemosConfig
 from rl.demonstrations import record_demonstrations
 from rl.imagination.adapting import Adapting, TrustConfig
 from rl.imagination.clip import ImaginedClip, Origin
@@ -24,6 +23,7 @@ from rl.imagination.starts import StartConfig, StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
+from rl.schemas import CorrectionKind, DemosConfig
 from rl.world_models.data import make_spec
 from robot.env import RobotEnv
 from robot.factory import RobotConfig, make_robot_env

@@ -6,10 +6,10 @@ from unittest.mock import MagicMock, call
 
 import pytest
 
-from rl.config import TrainConfig, WandbMode
 from rl.metrics import MetricsLog, MetricsTail, read_metrics
 from rl.runtime.run_dir import RunDir
 from rl.runtime.wandb_log import WandbLog
+from rl.schemas import TrainConfig, WandbMode
 from rl.statistics import wilson_interval
 
 

@@ -11,10 +11,11 @@ import torch
 from reward_model.classifier import ClassifierConfig
 from reward_model.labels import Thresholds
 from rl import checkpoint, cli
-from rl.config import SCHEMAS, load
+from rl.config import load
 from rl.metrics import read_metrics
 from rl.replay.reader import StoreReader
 from rl.reward_models.loading import make_classifier
+from rl.schemas import SCHEMAS
 from rl.vla.config import PostTrainVLAConfig
 from rl.world_models.data import make_spec
 from worldmodel.baselines import CopyLastFrame

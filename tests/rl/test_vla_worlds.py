@@ -16,7 +16,6 @@ from reward_model.calibration.correction import CorrectionLoop
 from reward_model.calibration.scorers import ScorerError, ScorerPair
 from reward_model.labels import Thresholds
 from rl.build import make_schema
-from rl.config import CorrectionKind, DemosConfig
 from rl.demonstrations import record_demonstrations
 from rl.imagination.clip import ImaginedClip, Origin, Start
 from rl.imagination.labels import RewardModelLabeller
@@ -25,6 +24,7 @@ from rl.imagination.starts import StartConfig, StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
+from rl.schemas import CorrectionKind, DemosConfig
 from rl.vla.execution import Robot
 from rl.vla.inputs import InputBuilder
 from rl.vla.judges import CheapScorer, DistortedJudge, DistortionConfig, RewardModelJudge, RobotScorer
