@@ -14,6 +14,7 @@ import numpy as np
 
 from robot.cameras.config import CameraConfig
 from robot.cameras.device import RawFrame, StreamFacts
+from robot.cameras.sdk import load_sdk
 from robot.interfaces import Clock, DeviceError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class RealSenseStream:
 
     def open(self) -> StreamFacts:
         """Start it; raises DeviceError for a missing device, a slow port, a mode it has not, a setting it refuses."""
-        rs = _library()
+        rs = load_sdk()
         config = self._config
         if self._context is None:
             self._context = rs.context()
@@ -71,7 +72,7 @@ class RealSenseStream:
 
     def wait(self, timeout: float) -> RawFrame | None:
         """The next image, None after `timeout` [s]; raises DeviceError where the device is gone."""
-        rs = _library()
+        rs = load_sdk()
         if self._pipeline is None:
             raise DeviceError(f"{self._name}: not open")
         try:
@@ -117,7 +118,7 @@ class RealSenseStream:
 
         adjustable: False for a recording, whose settings can only be compared; None where it does not tell one.
         """
-        rs, config = _library(), self._config
+        rs, config = load_sdk(), self._config
         option = rs.option
         if adjustable:
             self._set(sensor, option.enable_auto_exposure, 0.0)
@@ -206,7 +207,7 @@ class RealSenseStream:
 
     def _modes(self, device: Any) -> set[tuple[int, int, int]]:
         """(width, height, fps) of the colour modes."""
-        rs = _library()
+        rs = load_sdk()
         profiles = [p for sensor in device.query_sensors() for p in sensor.get_stream_profiles()]
         colour = [p.as_video_stream_profile() for p in profiles if p.stream_type() == rs.stream.color]
         return {(p.width(), p.height(), p.fps()) for p in colour if p.format() == rs.format.rgb8}
@@ -238,7 +239,7 @@ def list_attached() -> list[str]:
     """The RealSense devices on this machine, one line each; raises DeviceError without the library."""
     return [
         f"{_info(device, 'name')}, serial {serial}, USB {_info(device, 'usb_type_descriptor') or 'unknown'}"
-        for serial, device in _attached(_library().context()).items()
+        for serial, device in _attached(load_sdk().context()).items()
     ]
 
 
@@ -247,19 +248,9 @@ def _attached(context: Any) -> dict[str, Any]:
     return {_info(device, "serial_number") or "unknown": device for device in context.query_devices()}
 
 
-def _library() -> Any:
-    try:
-        import pyrealsense2
-    except ImportError as error:
-        raise DeviceError(
-            f"cameras: the package pyrealsense2 is missing ({error}); pip install 'groundhog[realsense]'"
-        ) from error
-    return pyrealsense2
-
-
 def _info(device: Any, key: str) -> str | None:
     """One of the device's own words about itself; None where it has none."""
-    which = getattr(_library().camera_info, key)
+    which = getattr(load_sdk().camera_info, key)
     return str(device.get_info(which)) if device.supports(which) else None
 
 

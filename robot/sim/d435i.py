@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyrealsense2 as rs
 
 from robot.cameras.config import CameraConfig
+from robot.cameras.sdk import load_sdk
 from robot.clock import VirtualClock, WallClock
 from robot.factory import TASKS, make_task
 from robot.interfaces import Clock
@@ -27,6 +27,8 @@ from robot.sim.camera import SimCameras
 from robot.sim.scene import SIDE_VIEW, WRIST_VIEW, build_scene
 from robot.sim.world import SimWorld
 from robot.types import Image
+
+rs = load_sdk()
 
 SWAY = np.array([0.15, 0.05, 0.0, 0.0, 0.0, 0.3])  # rad
 SWAY_PERIOD = 3.0  # s

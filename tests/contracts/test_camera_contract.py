@@ -41,7 +41,7 @@ def sim_case() -> Iterator[Case]:
 
 @contextmanager
 def realsense_case() -> Iterator[Case]:
-    pytest.importorskip("pyrealsense2", reason="needs the realsense extra: pip install -e '.[realsense]'")
+    pytest.importorskip("libusb_package", reason="needs the realsense extra: pip install -e '.[realsense]'")
     from robot.cameras.config import CameraConfig
     from robot.cameras.view import make_views
     from tests.robot.recorded_d435i import SIZE, make_recording

@@ -27,7 +27,7 @@ from tests.e2e.harness import SMALL
 from tests.robot.simulated_a1x import Agreeable, SimulatedA1X, free_domain
 
 pytest.importorskip("cyclonedds", reason="needs the a1x extra: pip install -e '.[a1x]'")
-pytest.importorskip("pyrealsense2", reason="needs the realsense extra: pip install -e '.[realsense]'")
+pytest.importorskip("libusb_package", reason="needs the realsense extra: pip install -e '.[realsense]'")
 
 from robot.cameras.config import CameraConfig
 from robot.sim import d435i

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("pyrealsense2", reason="needs the realsense extra: pip install -e '.[realsense]'")
-import pyrealsense2 as rs
+pytest.importorskip("libusb_package", reason="needs the realsense extra: pip install -e '.[realsense]'")
 
 from robot.cameras import realsense
 from robot.cameras.config import CameraConfig
 from robot.cameras.realsense import RealSenseStream
+from robot.cameras.sdk import load_sdk
 from robot.cameras.view import CameraView, make_views
 from robot.clock import VirtualClock, WallClock
 from robot.interfaces import DeviceError
@@ -26,6 +26,7 @@ from tests.robot.recorded_d435i import FPS, SIZE, make_recording
 
 pytestmark = pytest.mark.wall_clock
 
+rs = load_sdk()
 SECONDS = 1.0
 CLOCK = WallClock()
 
