@@ -52,10 +52,14 @@ class Arm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One image and when it was captured, seconds on the robot's clock."""
+    """One image and when it was captured, seconds on the robot's clock.
+
+    frozen: the camera goes on sending it; its timestamp stays.
+    """
 
     image: Image
     timestamp: float
+    frozen: bool = False
 
 
 class Camera(Protocol):

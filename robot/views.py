@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 
 from robot.interfaces import Camera, Clock, DeviceError, Frame, RobotFault
+
+_log = logging.getLogger(__name__)
 
 
 class Views:
@@ -33,19 +36,18 @@ class Views:
         while True:
             frames = self._read()
             now = self._clock.now()
-            ages = {view: now - frame.timestamp for view, frame in frames.items()}
-            stale = [view for view, age in ages.items() if age > self._max_age]
+            stale = {view: frame for view, frame in frames.items() if now - frame.timestamp > self._max_age}
             if not stale:
                 return frames
             if give_up is None:
                 self._hold()
                 give_up = now + timeout
+                _log.warning("the arm holds for a fresh image: %s", _described(stale, now))
             elif now >= give_up:
-                listed = ", ".join(f"{view} ({ages[view]:.2f} s old)" for view in stale)
                 raise RobotFault(
                     "stale_frame",
-                    f"expected images younger than {self._max_age} s, got {listed} after waiting {timeout} s; check "
-                    "the camera's cable and its USB port",
+                    f"expected images younger than {self._max_age} s, got {_described(stale, now)} after waiting "
+                    f"{timeout} s; {_remedy(stale)}",
                 )
             self._clock.sleep_until(now + self._poll)
 
@@ -55,3 +57,16 @@ class Views:
         except DeviceError as error:
             self._hold()
             raise RobotFault("camera_lost", str(error)) from error
+
+
+def _described(stale: Mapping[str, Frame], now: float) -> str:
+    return ", ".join(
+        f"{view} ({now - frame.timestamp:.2f} s old{', the image does not change' if frame.frozen else ''})"
+        for view, frame in stale.items()
+    )
+
+
+def _remedy(stale: Mapping[str, Frame]) -> str:
+    if any(frame.frozen for frame in stale.values()):
+        return "the camera hangs, or its lens is covered: look at it, and unplug it for a few seconds"
+    return "check the camera's cable and its USB port"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ class CameraConfig:
     allow_usb2: bool = False  # it is slower there, and drops frames
     warm_up: float = 1.0  # s of images that are thrown away after the start
     silence: float = 1.0  # s without an image until it is connected anew
+    frozen_after: float | None = None  # s; see `may_repeat`
     reconnects: int = 3  # in a row, with a reset of this device before all but the first
 
     def __post_init__(self) -> None:
@@ -49,10 +51,25 @@ class CameraConfig:
                 "robot.cameras: expected warm_up 0 to 60 s, silence 0.1 to 60 s, reconnects 0 to 20, got "
                 f"{self.warm_up}, {self.silence}, {self.reconnects}"
             )
+        if self.frozen_after is not None and not self.frozen_after >= 0.0:
+            raise ValueError(
+                f"robot.cameras: expected frozen_after of at least 0 s, or null, got {self.frozen_after}"
+            )
         if self.crop is not None:
             left, top, side = self.crop if len(self.crop) == 3 else (-1, -1, -1)
             if min(left, top) < 0 or side < 1:
                 raise ValueError(f"robot.cameras: expected crop=[left, top, side] px, got {list(self.crop)}")
+
+    @property
+    def may_repeat(self) -> float:
+        """Seconds for which an image may come again, byte for byte, before it counts as none; infinite: for ever.
+
+        Where `frozen_after` is not set: 0 for a device, for its sensor has noise; for ever for a recording, which may
+        be of a synthetic scene that stands still.
+        """
+        if self.frozen_after is not None:
+            return self.frozen_after
+        return 0.0 if self.recording is None else math.inf
 
     def square(self, width: int, height: int) -> tuple[int, int, int]:
         """(left, top, side) [px] of the crop in an image of that size."""

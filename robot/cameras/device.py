@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Protocol
 
 from robot.cameras.config import CameraConfig
 from robot.cameras.device_clock import DeviceClock
+from robot.cameras.repetition import Repetition
 from robot.interfaces import Clock, DeviceError
 from robot.periodic import PeriodicThread
 from robot.types import Image
@@ -15,6 +17,7 @@ from robot.types import Image
 POLL = 0.05  # s that one wait for an image may take
 FIRST_IMAGE = 2.0  # s from the start of a camera to its first image
 PAUSE = 0.001  # s between two waits
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,10 +32,14 @@ class RawFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedFrame:
-    """One image (H, W, 3) and when it was captured, seconds on the robot's clock."""
+    """One image (H, W, 3) and when it was captured, seconds on the robot's clock.
+
+    frozen: the camera goes on sending it, equal byte for byte; its timestamp stays.
+    """
 
     image: Image
     timestamp: float
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +72,9 @@ class ColourStream(Protocol):
 class CameraDevice:
     """One camera, shared by its views. `newest` never blocks; a silent camera shows by an old timestamp.
 
-    A camera that is silent for `silence` s is connected anew from the thread, at most `reconnects` times in a row;
-    then `newest` raises DeviceError until `connect` is called again.
+    An image that comes again, equal byte for byte, for longer than it may is no new one. A camera that is silent for
+    `silence` s is connected anew from the thread, at most `reconnects` times in a row; then `newest` raises DeviceError
+    until `connect` is called again.
     """
 
     def __init__(self, name: str, stream: ColourStream, config: CameraConfig, clock: Clock) -> None:
@@ -84,6 +92,7 @@ class CameraDevice:
 
     def _begin(self) -> None:
         self._times = DeviceClock()
+        self._repetition = Repetition(self.config.may_repeat)
         self._last: tuple[int, float] | None = None
         self._received = self._clock.now()
 
@@ -91,6 +100,11 @@ class CameraDevice:
     def latency(self) -> float | None:
         """Seconds from capture to arrival at best; None where the camera does not tell."""
         return self._times.latency
+
+    @property
+    def repeated(self) -> int:
+        """Images since its start that were equal to the one before, byte for byte."""
+        return self._repetition.count
 
     def connect(self) -> None:
         """Start it, warm it up, and begin to read; does nothing where it runs. Raises DeviceError with the remedy."""
@@ -133,9 +147,11 @@ class CameraDevice:
     def _work(self) -> None:
         try:
             self._newest = self._take() or self._newest
+            if self._repetition.frozen and self._newest is not None and not self._newest.frozen:
+                self._newest = replace(self._newest, frozen=True)
             if self._clock.now() - self._received <= self.config.silence:
                 return
-            problem = f"no image for {self.config.silence:.1f} s"
+            problem = f"camera {self.name}: {self._complaint} for {self.config.silence:.1f} s"
         except DeviceError as error:
             problem = str(error)
         self._reconnect(problem)
@@ -156,33 +172,43 @@ class CameraDevice:
             if (frame := self._take()) is not None:
                 return frame
         raise DeviceError(
-            f"camera {self.name}: it starts, but no image comes within {FIRST_IMAGE:.0f} s; unplug it for a few "
+            f"camera {self.name}: it starts, but {self._complaint} within {FIRST_IMAGE:.0f} s; unplug it for a few "
             "seconds, give it a port of its own rather than a hub, and another cable"
         )
+
+    @property
+    def _complaint(self) -> str:
+        return "the image does not change" if self._repetition.frozen else "no image comes"
 
     def _take(self) -> CapturedFrame | None:
         """Wait a little for an image; None where no new one came."""
         raw = self._stream.wait(POLL)
         if raw is None or (raw.number, raw.stamp) == self._last:
             return None
-        self._last = (raw.number, raw.stamp)
-        self._received = self._clock.now()
-        return CapturedFrame(raw.image, self._times.captured(raw.stamp, self._received, raw.latency))
+        self._last, now = (raw.number, raw.stamp), self._clock.now()
+        captured = self._times.captured(raw.stamp, now, raw.latency)
+        if self._repetition.add(raw.image, now):
+            return None
+        self._received = now
+        return CapturedFrame(raw.image, captured)
 
     def _reconnect(self, problem: str) -> None:
-        for attempt in range(self.config.reconnects):
+        tries = self.config.reconnects
+        for attempt in range(tries):
             if self._closing.is_set():
                 return
+            _log.warning("%s; reconnection %d of %d", problem, attempt + 1, tries)
             try:
                 self._stream.close()
                 if attempt:
                     self._stream.reset()
                 self._start()
                 self.reconnected += 1
+                _log.warning("camera %s: back", self.name)
                 return
             except DeviceError as error:
                 problem = str(error)
         raise DeviceError(
-            f"camera {self.name}: lost, {self.config.reconnects} reconnections did not help ({problem}); "
+            f"camera {self.name}: lost, {tries} reconnections did not help ({problem}); "
             "plug it in again, its own USB 3 port, another cable"
         )

@@ -34,7 +34,8 @@ class CameraView:
         """The newest image, cropped and scaled; DeviceError where the device is lost or not connected."""
         newest = self.device.newest()
         if newest is not self._source or self._frame is None:
-            self._frame = Frame(cropped(newest.image, self._square, self.height), newest.timestamp)
+            image = cropped(newest.image, self._square, self.height)
+            self._frame = Frame(image, newest.timestamp, newest.frozen)
             self._source = newest
         return self._frame
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -57,7 +58,7 @@ def examine_sensors(env: RobotEnv, seconds: float) -> Iterator[Finding]:
     yield _feedback(robot, arm)
     for camera in robot.cameras:
         if isinstance(camera, CameraView):
-            yield from _settings(camera)
+            yield from _device(camera)
         yield _images(robot, camera.name, views[camera.name], camera)
     if skews:
         yield _skew(robot, skews)
@@ -77,7 +78,7 @@ def _feedback(robot: Robot, samples: Samples) -> Finding:
     )
 
 
-def _settings(camera: CameraView) -> Iterator[Finding]:
+def _device(camera: CameraView) -> Iterator[Finding]:
     device, facts = camera.device, camera.device.facts
     if device.name != camera.name or facts is None:
         return  # a second crop of a device that is judged under its own name
@@ -105,6 +106,21 @@ def _settings(camera: CameraView) -> Iterator[Finding]:
         "ages leave out what an image takes to arrive; install RealSense's udev rules and kernel patches"
         if latency is None
         else "a shorter exposure, a smaller image, a port of its own",
+    )
+    yield _repetition(camera)
+
+
+def _repetition(camera: CameraView) -> Finding:
+    count, allowed = camera.device.repeated, camera.device.config.may_repeat
+    verdict = Verdict.WARN if count and math.isfinite(allowed) else Verdict.PASS
+    found = f"{count} images equal to the one before" if count else "no two images in a row are equal"
+    judged_after = f"counts as none after {allowed:g} s" if math.isfinite(allowed) else "not judged"
+    return Finding(
+        f"camera {camera.name}: repetition",
+        Verdict.FAIL if camera.device.newest().frozen else verdict,
+        f"{found}; an image that does not change {judged_after}",
+        "the camera hangs, its lens is covered, or what it sees has no light: unplug it for a few seconds; where its "
+        "images are right, robot.cameras.<view>.frozen_after=<s> lets one come again for so long",
     )
 
 

@@ -28,9 +28,12 @@ def scene(number: int) -> Image:
     return image
 
 
-def make_recording(path: Path, seconds: float, camera: SyntheticD435i | None = None, fps: int = FPS) -> Path:
-    """`seconds` of `scene`, in about as long."""
-    images: Sequence[Image] = [scene(number) for number in range(round(seconds * fps))]
+def make_recording(
+    path: Path, seconds: float, camera: SyntheticD435i | None = None, fps: int = FPS, frozen: float = 0.0
+) -> Path:
+    """`seconds` of `scene`, in about as long, of which the last `frozen` are one image."""
+    last = round((seconds - frozen) * fps)
+    images: Sequence[Image] = [scene(min(number, last)) for number in range(round(seconds * fps))]
     record(path, images, fps, camera or SyntheticD435i(), WallClock())
     return path
 

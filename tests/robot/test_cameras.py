@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ import pytest
 from robot.cameras.config import CameraConfig, check_cameras
 from robot.cameras.device import CameraDevice, RawFrame, StreamFacts
 from robot.cameras.device_clock import DeviceClock
+from robot.cameras.repetition import Repetition
 from robot.cameras.view import cropped
-from robot.clock import WallClock
+from robot.clock import VirtualClock, WallClock
 from robot.factory import RobotConfig
-from robot.interfaces import DeviceError
+from robot.interfaces import DeviceError, Frame, RobotFault
+from robot.types import Image
+from robot.views import Views
 
 pytestmark = pytest.mark.wall_clock
 
@@ -41,13 +45,21 @@ def test_a_clock_that_is_set_back_begins_anew_and_time_never_runs_back() -> None
     assert times.captured(3600.1, 1.5, 0.2) >= last  # it turns out to have been late all the time
 
 
+def noise(number: int) -> Image:
+    return np.random.default_rng(number).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+
+
 class Scripted:
-    """A stream whose openings go as `script` says: True works, False fails, None opens and stays silent."""
+    """A stream whose openings go as `script` says: True works, False fails, None opens and stays silent.
+
+    frozen: it sends one image under new stamps.
+    """
 
     def __init__(self, *script: bool | None) -> None:
         self._script: Iterator[bool | None] = iter(script)
         self._works: bool | None = False
         self._number = 0
+        self.frozen = False
         self.calls: list[str] = []
 
     def open(self) -> StreamFacts:
@@ -62,7 +74,7 @@ class Scripted:
         if not self._works:
             return None
         self._number += 1
-        return RawFrame(np.zeros((8, 8, 3), np.uint8), self._number, CLOCK.now(), None)
+        return RawFrame(noise(0 if self.frozen else self._number), self._number, CLOCK.now(), None)
 
     def reset(self) -> None:
         self.calls.append("reset")
@@ -132,6 +144,114 @@ def test_repeated_frames_are_not_new(monkeypatch: pytest.MonkeyPatch) -> None:
     camera.close()
 
 
+def test_equal_images_are_frozen_once_they_have_come_for_longer_than_they_may() -> None:
+    repetition, first, last = Repetition(0.1), noise(0), noise(0)
+    last[17, 3, 1] ^= 1  # not among the rows that are looked at first
+    told = [
+        (repetition.add(image, now), repetition.count)
+        for now, image in ((0.0, first), (0.05, first.copy()), (0.1, first), (0.2, last), (0.4, last.copy()))
+    ]
+    assert told == [(False, 0), (False, 1), (True, 2), (False, 2), (True, 3)]
+    assert Repetition(0.0).add(first, 0.0) is False
+    still = Repetition(math.inf)
+    assert not any(still.add(first, 1e3 * k) for k in range(4)) and still.count == 3
+
+
+def test_only_a_recording_may_stand_still_unless_it_is_said() -> None:
+    assert CameraConfig(serial="1").may_repeat == 0.0
+    assert CameraConfig(recording="side.db3").may_repeat == math.inf
+    assert CameraConfig(recording="side.db3", frozen_after=0.5).may_repeat == 0.5
+    assert CameraConfig(serial="1", frozen_after=math.inf).may_repeat == math.inf
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    give_up = CLOCK.now() + 5.0
+    while not condition():
+        assert CLOCK.now() < give_up, "waited in vain"
+        CLOCK.sleep_until(CLOCK.now() + 0.002)
+
+
+def test_an_image_that_does_not_change_grows_old_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    stream = Scripted(True, True)
+    camera = CameraDevice(
+        "side", stream, CameraConfig(serial="1", warm_up=0.0, silence=0.3, reconnects=1), CLOCK
+    )
+    camera.connect()
+    assert not camera.newest().frozen and camera.repeated == 0
+    stream.frozen = True
+    wait_until(lambda: camera.newest().frozen)
+    stuck = camera.newest()
+    wait_until(lambda: CLOCK.now() - stuck.timestamp > 0.15)
+    assert camera.newest() is stuck and camera.repeated > 5  # the same object, whose age tells
+    wait_until(lambda: len(stream.calls) > 1)
+    stream.frozen = False  # as connecting anew has it
+    wait_until(lambda: camera.reconnected == 1)
+    assert not camera.newest().frozen and camera.newest().timestamp > stuck.timestamp
+    camera.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "camera side: the image does not change for 0.3 s; reconnection 1 of 1",
+        "camera side: back",
+    ]
+
+
+def test_a_camera_that_stays_frozen_is_lost_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("robot.cameras.device.FIRST_IMAGE", 0.05)
+    stream = Scripted(*[True] * 3)
+    camera = device(stream, reconnects=1)
+    camera.connect()
+    stream.frozen = True
+    with pytest.raises(DeviceError, match=r"lost, 1 reconnections did not help .*the image does not change"):
+        while True:
+            camera.newest()
+    with pytest.raises(DeviceError, match="it starts, but the image does not change within"):
+        camera.connect()
+
+
+def test_a_time_in_which_an_image_may_come_again() -> None:
+    stream = Scripted(True)
+    camera = device(stream, frozen_after=0.1)
+    camera.connect()
+    stream.frozen = True
+    began = CLOCK.now()
+    wait_until(lambda: camera.newest().frozen)
+    assert 0.1 <= CLOCK.now() - began < 1.0 and camera.newest().timestamp >= began + 0.05
+    camera.close()
+
+
+class Still:
+    """A camera whose newest image is of time 0."""
+
+    height = width = 8
+
+    def __init__(self, name: str, frozen: bool) -> None:
+        self.name = name
+        self._frame = Frame(np.zeros((8, 8, 3), np.uint8), 0.0, frozen)
+
+    def connect(self) -> None: ...
+
+    def read(self) -> Frame:
+        return self._frame
+
+    def close(self) -> None: ...
+
+
+def test_a_stale_view_is_named_with_its_reason_when_the_arm_holds_and_when_it_gives_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock, holds = VirtualClock(), []
+    clock.advance(0.4)
+    cameras = [Still("side", frozen=True), Still("wrist", frozen=False)]
+    views = Views(cameras, clock, lambda: holds.append(clock.now()), max_age=0.3, poll=0.1)
+    with pytest.raises(RobotFault) as fault:
+        views.fresh(1.0)
+    assert holds == [0.4] and fault.value.name == "stale_frame"
+    side, wrist = "side (1.40 s old, the image does not change)", "wrist (1.40 s old)"
+    assert f"got {side}, {wrist} after waiting 1.0 s; the camera hangs" in fault.value.detail
+    assert "holds for a fresh image: side (0.40 s old, the image does not change), wrist" in caplog.text
+    with pytest.raises(RobotFault, match=r"wrist \(2\.40 s old\) .*cable"):
+        Views(cameras[1:], clock, lambda: None, max_age=0.3, poll=0.1).fresh(1.0)
+
+
 def test_a_crop_is_a_mean_over_its_pixels() -> None:
     image = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
     expected = image[8:40, 16:48].reshape(8, 4, 8, 4, 3).mean((1, 3))
@@ -150,6 +270,8 @@ def test_the_default_crop_is_the_middle() -> None:
         {"exposure": 0},
         {"warm_up": -1.0},
         {"silence": 0.0},
+        {"frozen_after": -0.1},
+        {"frozen_after": math.nan},
         {"crop": [1, 2]},
         {"crop": [0, -1, 9]},
     ],

@@ -20,8 +20,11 @@ from robot.cameras.realsense import RealSenseStream
 from robot.cameras.sdk import load_sdk
 from robot.cameras.view import CameraView, make_views
 from robot.clock import VirtualClock, WallClock
-from robot.interfaces import DeviceError
+from robot.interfaces import DeviceError, RobotFault
+from robot.readiness.finding import Verdict
+from robot.readiness.sensors import _repetition
 from robot.sim.d435i import SyntheticD435i
+from robot.views import Views
 from tests.robot.recorded_d435i import FPS, SIZE, make_recording
 
 pytestmark = pytest.mark.wall_clock
@@ -114,6 +117,31 @@ def test_the_end_of_a_recording_is_a_silent_camera_that_comes_back(recording: Pa
     assert camera.read() is silent and camera.device.reconnected == 0  # it shows by its age, and stays
     wait_until(lambda: camera.read() is not silent)
     assert camera.device.reconnected == 1 and CLOCK.now() - camera.read().timestamp < 0.2
+    camera.close()
+
+
+def test_an_image_that_does_not_change_ends_the_episode_in_words(tmp_path: Path) -> None:
+    played = {"recording": str(make_recording(tmp_path / "frozen.db3", 2.5, frozen=2.0)), "repeat": False}
+    camera, held = view(**played, frozen_after=0.0, silence=5.0), Event()
+    views = Views([camera], CLOCK, held.set, max_age=0.3, poll=0.01)
+    camera.connect()
+    with pytest.raises(RobotFault, match=r"stale_frame.*side \(\d\.\d+ s old, the image does not change\)"):
+        while True:
+            assert CLOCK.now() - views.fresh(0.5)["side"].timestamp < 0.3 + 0.05
+    assert held.is_set()
+    finding = _repetition(camera)
+    assert finding.verdict is Verdict.FAIL and "counts as none after 0 s" in finding.measured
+    camera.close()
+
+
+def test_a_recording_may_stand_still(tmp_path: Path) -> None:
+    played = {"recording": str(make_recording(tmp_path / "still.db3", 1.5, frozen=1.2)), "repeat": False}
+    camera = view(**played)
+    camera.connect()
+    wait_until(lambda: camera.device.repeated > 20)
+    assert CLOCK.now() - camera.read().timestamp < 0.2 and not camera.read().frozen
+    finding = _repetition(camera)
+    assert finding.verdict is Verdict.PASS and "equal to the one before; an image" in finding.measured
     camera.close()
 
 
