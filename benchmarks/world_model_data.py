@@ -18,7 +18,7 @@ from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Holdout
 from rl.replay.writer import StoreWriter
-from rl.schemas import CorrectionKind, DemosConfig
+from rl.schemas import CorrectionConfig, DemosConfig
 from robot.env import RobotEnv
 from robot.factory import RobotConfig, make_expert, make_robot_env
 from robot.interfaces import RobotFault
@@ -55,7 +55,7 @@ def ensure_data(directory: Path, robot: RobotConfig, config: DataConfig, seed: i
     env = make_robot_env(robot, seed=seed)
     try:
         wanted = DemosConfig(episodes=config.demos + config.held_out_demos)
-        for _ in record_demonstrations(demo, env, wanted, CorrectionKind.SCRIPTED, seed=seed):
+        for _ in record_demonstrations(demo, env, wanted, CorrectionConfig(), seed=seed):
             pass
         with StoreWriter(online, make_schema(env)) as writer:
             for index in range(writer.num_episodes, config.online + config.held_out_online):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from rl import command
 from rl.config import load
-from rl.corrections import make_teleop
+from rl.corrections import make_device
 from rl.schemas import CheckRobotConfig
 from robot.arm_env import ArmEnv
 from robot.env import RobotEnv
@@ -20,7 +19,7 @@ from robot.readiness.finding import Finding, Verdict
 from robot.readiness.motion import examine_motion
 from robot.readiness.sensors import examine_sensors
 from robot.safety import GovernorTransition
-from robot.teleop.live import watch
+from robot.teleop.live import SILENT, watch
 
 COLOURS = {Verdict.PASS: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 
@@ -70,23 +69,17 @@ def examine(config: CheckRobotConfig, say: Callable[[str], None]) -> Iterator[Fi
 
 def _correction(config: CheckRobotConfig, env: ArmEnv, say: Callable[[str], None]) -> Finding:
     """The values of the correction device, live; no arm is told of them."""
-    kind, rng = config.correction.kind, np.random.default_rng(config.seed)
-    what = f"correction: {kind.value}"
+    what = f"correction: {config.correction.kind.value}"
     try:
-        device = make_teleop(kind, env, rng)
+        device = make_device(config.correction, env.clock)
     except DeviceError as error:
         return Finding(what, Verdict.FAIL, str(error), "as it says")
-    assert device is not None
-    say(f"{kind.value}: move every axis, press every button, for {config.seconds:.0f} s")
-    try:
-        heard = watch(device, env.clock, config.seconds, say)
-    finally:
-        device.close()
+    heard = watch(device, env.clock, config.seconds, say)
     return Finding(
         what,
         Verdict.PASS if heard else Verdict.FAIL,
         "its values are shown above" if heard else f"silent for {config.seconds:.0f} s",
-        "hold its dead-man and move it; a SpaceMouse that stays at zero: another cable, or Bluetooth",
+        SILENT,
     )
 
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "train-reward-model": "a success classifier from stored episodes, with thresholds of bounded error",
     "evaluate-reward-model": "how far a reward model, or a larger judge, can be trusted on unseen episodes",
     "check": "is this machine ready: rendering, versions, speed",
+    "check-correction": "what the device in your hand says, live, before an arm is told any of it",
     "check-robot": "is a robot ready: cameras, feedback, correction device, a small motion, the stops",
 }
 MODULES = {"check": "robot.check"}

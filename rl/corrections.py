@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from rl.schemas import CorrectionKind
+from rl.config import ConfigError
+from rl.schemas import CorrectionConfig, CorrectionKind
 from robot.arm_env import ArmEnv
 from robot.factory import make_corrector
-from robot.interfaces import TeleopSource
+from robot.interfaces import Clock, TeleopSource
+from robot.teleop.gamepad import GamepadTeleop
+from robot.teleop.keyboard import KeyboardTeleop, WithVerdictKeys
+from robot.teleop.spacemouse import SpaceMouseTeleop
+from robot.teleop.viewer import Viewer
 from robot.types import Observation
 
 WINDOW = 250  # steps over which rates are taken, as in the actor's metrics
@@ -44,34 +49,36 @@ class Rates:
         return f"{counters}   by hand {np.mean(self._led):.0%}   {1.0 / np.mean(self._periods):.1f} Hz"
 
 
-def make_teleop(kind: CorrectionKind, env: ArmEnv, rng: np.random.Generator) -> TeleopSource | None:
-    """The device of this kind, None for NONE; raises DeviceError where it is not there. `rng` drives a scripted one."""
-    match kind:
+def make_teleop(config: CorrectionConfig, env: ArmEnv, rng: np.random.Generator) -> TeleopSource | None:
+    """The device asked for, None for NONE; raises DeviceError where it is not there. `rng` drives a scripted one."""
+    match config.kind:
         case CorrectionKind.NONE:
             return None
         case CorrectionKind.SCRIPTED:
             return make_corrector(env, rng)
+        case _:
+            return make_device(config, env.clock)
+
+
+def make_device(config: CorrectionConfig, clock: Clock) -> TeleopSource:
+    """The device that a hand works; raises DeviceError where it is not there, ConfigError where none is asked for."""
+    match config.kind:
         case CorrectionKind.KEYBOARD:
-            from robot.teleop.keyboard import KeyboardTeleop
-
-            return KeyboardTeleop(env.clock)
+            return KeyboardTeleop(clock, config.keyboard)
         case CorrectionKind.GAMEPAD:
-            from robot.teleop.gamepad import GamepadTeleop
-
-            return GamepadTeleop(env.clock)
+            return GamepadTeleop(clock, config.gamepad)
         case CorrectionKind.SPACEMOUSE:
-            from robot.teleop.keyboard import WithVerdictKeys
-            from robot.teleop.spacemouse import SpaceMouseTeleop
-
-            return WithVerdictKeys(SpaceMouseTeleop(env.clock))
+            return WithVerdictKeys(SpaceMouseTeleop(clock, config.spacemouse))
+        case _:
+            raise ConfigError(
+                f"correction.kind={config.kind.value}: expected the device in your hand: keyboard, gamepad, spacemouse"
+            )
 
 
 def make_window(kind: CorrectionKind) -> OnStep:
     """Shows each step to a person who corrects by hand: the views, who is in charge, the rates."""
     if not kind.by_hand:
         return lambda _observation, _info: None
-    from robot.teleop.viewer import Viewer
-
     viewer, rates = Viewer(), Rates()
 
     def show(observation: Observation, info: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from rl.evaluation import to_observation, to_transition
 from rl.replay.journal import EndReason, EpisodeInfo, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
-from rl.schemas import CorrectionKind, DemosConfig
+from rl.schemas import CorrectionConfig, DemosConfig
 from robot.arm_env import ArmEnv
 from robot.factory import make_demonstrator
 from robot.interfaces import Demonstrator, RobotFault, TeleopCommand
@@ -61,12 +61,14 @@ class Attempt:
         )
 
 
-def demonstration_env(env: ArmEnv, kind: CorrectionKind, noise: float, seed: int) -> gym.Env[Any, Any]:
-    """The environment led by the expert, or by a person who holds the dead-man."""
-    if kind in (CorrectionKind.NONE, CorrectionKind.SCRIPTED):
-        expert = make_demonstrator(env, np.random.default_rng([seed, 1]), noise)
-        return HumanIntervention(env, ExpertTeleop(expert))
-    teleop = make_teleop(kind, env, np.random.default_rng([seed, 1]))
+def demonstration_env(
+    env: ArmEnv, correction: CorrectionConfig, noise: float, seed: int
+) -> gym.Env[Any, Any]:
+    """The environment led by a person who holds the dead-man, or else by the expert."""
+    rng = np.random.default_rng([seed, 1])
+    if not correction.kind.by_hand:
+        return HumanIntervention(env, ExpertTeleop(make_demonstrator(env, rng, noise)))
+    teleop = make_teleop(correction, env, rng)
     assert teleop is not None
     return HumanIntervention(env, teleop)
 
@@ -75,7 +77,7 @@ def record_demonstrations(
     path: Path,
     env: ArmEnv,
     config: DemosConfig,
-    kind: CorrectionKind,
+    correction: CorrectionConfig,
     *,
     seed: int,
     stop: Callable[[], bool] = lambda: False,
@@ -85,7 +87,7 @@ def record_demonstrations(
     A failed attempt, or one that a fault ends, is journalled as discarded: it stays on disk and is never sampled.
     Resumes a store that holds some already. Raises ConfigError where too many attempts fail.
     """
-    led, show = demonstration_env(env, kind, config.noise, seed), make_window(kind)
+    led, show = demonstration_env(env, correction, config.noise, seed), make_window(correction.kind)
     with StoreWriter(path, make_schema(env)) as writer:
         have = sum(1 for info in StoreReader(path).episodes() if info.success and not info.discarded)
         limit = writer.num_episodes + MAX_ATTEMPTS_PER_DEMO * config.episodes

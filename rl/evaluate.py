@@ -39,7 +39,7 @@ def _evaluate(overrides: list[str]) -> int:
     policy.load_tensors(weights.tensors)
     env = make_env(config.robot, seed=config.seed)
     try:
-        teleop = make_teleop(request.correction.kind, env, np.random.default_rng([config.seed, 4]))
+        teleop = make_teleop(request.correction, env, np.random.default_rng([config.seed, 4]))
         led = HumanIntervention(env, teleop) if teleop is not None else env
         show = make_window(request.correction.kind)
         evaluation = Evaluation(led, policy, request.episodes, on_step=show)

@@ -24,7 +24,7 @@ from rl.runtime.imagining import check_synthetic
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
 from rl.runtime.video import own_reward_model
-from rl.schemas import CorrectionKind, TrainConfig
+from rl.schemas import CorrectionConfig, TrainConfig
 from rl.synthetic import ImaginedBy
 from rl.workers.ports import (
     ACTOR_DONE,
@@ -46,7 +46,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
     env = make_env(config.robot, seed=config.seed)
     try:
         if config.correction.kind.by_hand:  # its device must be there before anything is recorded
-            device = make_teleop(config.correction.kind, env, np.random.default_rng(0))
+            device = make_teleop(config.correction, env, np.random.default_rng(0))
             assert device is not None
             device.close()
         spec = _agent_spec(env, config)
@@ -160,7 +160,7 @@ def _demonstrations(run: RunDir, config: TrainConfig, env: ArmEnv, say: Callable
             run.demo,
             env,
             config.demos,
-            CorrectionKind.SCRIPTED,
+            CorrectionConfig(),
             seed=config.seed,
             stop=lambda: interrupted.seen,
         ):

@@ -28,7 +28,7 @@ def _record(overrides: list[str]) -> int:
     env = make_env(config.robot, seed=config.seed, keep_waiting=lambda _request: not interrupted.seen)
     try:
         attempts = record_demonstrations(
-            out, env, config.demos, config.correction.kind, seed=config.seed, stop=lambda: interrupted.seen
+            out, env, config.demos, config.correction, seed=config.seed, stop=lambda: interrupted.seen
         )
         for attempt in attempts:
             console.print(attempt.describe(), highlight=False)

@@ -23,6 +23,9 @@ from rl.workers.learner import LearnerConfig
 from rl.workers.pacing import ActorWaits, PacingConfig
 from rl.world_models.config import AuditWorldModelConfig, EvaluateWorldModelConfig, FinetuneWorldModelConfig
 from robot.factory import ClockKind, ObsKind, RobotConfig, RobotKind
+from robot.teleop.gamepad import GamepadConfig
+from robot.teleop.keyboard import KeyboardConfig
+from robot.teleop.spacemouse import SpaceMouseConfig
 
 
 class CorrectionKind(Enum):
@@ -74,9 +77,12 @@ class DemosConfig:
 
 @dataclass(frozen=True)
 class CorrectionConfig:
-    """Correction device during training."""
+    """Correction device, and how each of those that a hand works is set; only the one of `kind` is used."""
 
     kind: CorrectionKind = CorrectionKind.SCRIPTED
+    keyboard: KeyboardConfig = field(default_factory=KeyboardConfig)
+    gamepad: GamepadConfig = field(default_factory=GamepadConfig)
+    spacemouse: SpaceMouseConfig = field(default_factory=SpaceMouseConfig)
 
 
 @dataclass(frozen=True)
@@ -173,6 +179,18 @@ class CheckRobotConfig:
         _check_by_hand(self.correction.kind, self.robot.clock)
         if not 0.2 <= self.seconds <= 600.0:
             raise ValueError(f"seconds: expected 0.2 to 600, got {self.seconds}")
+
+
+@dataclass(frozen=True)
+class CheckCorrectionConfig:
+    """Everything that `groundhog check-correction` needs: the device in your hand. No arm is told what it says."""
+
+    seconds: float = 30.0  # for which it is watched
+    correction: CorrectionConfig = field(default_factory=lambda: CorrectionConfig(CorrectionKind.NONE))
+
+    def __post_init__(self) -> None:
+        if not 0.2 <= self.seconds <= 3600.0:
+            raise ValueError(f"seconds: expected 0.2 to 3600, got {self.seconds}")
 
 
 def _check_seed(seed: int) -> None:
@@ -297,4 +315,5 @@ SCHEMAS: dict[str, type[Any]] = {
     "train-reward-model": TrainRewardModelConfig,
     "evaluate-reward-model": EvaluateRewardModelConfig,
     "check-robot": CheckRobotConfig,
+    "check-correction": CheckCorrectionConfig,
 }

@@ -94,6 +94,8 @@ class TeleopCommand:
 
     delta: (6,) in [-1, 1], position and rotation, along base axes. gripper: held state, +1 open, -1 closed, 0 no
     opinion. engaged: the dead-man is held; only then does `delta` move the arm. age: seconds since the device spoke.
+    axes: what each axis of the device itself shows, in [-1, 1]; buttons: numbers of those that are down, or were since
+    the last reading; both empty where it has none.
     """
 
     delta: Array = field(default_factory=lambda: np.zeros(6))
@@ -101,6 +103,8 @@ class TeleopCommand:
     engaged: bool = False
     events: tuple[TeleopEvent, ...] = ()
     age: float = 0.0
+    axes: tuple[float, ...] = ()
+    buttons: tuple[int, ...] = ()
 
 
 class TeleopSource(Protocol):

@@ -9,6 +9,7 @@ import numpy as np
 
 from robot.arm_env import ArmEnv
 from robot.interfaces import TeleopEvent, TeleopSource
+from robot.teleop.hands import MAX_AGE
 from robot.types import Float32
 
 
@@ -19,7 +20,7 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
     of the policy, both along the axes of actions; the person always steers along base axes. Events count in the
     very transition in which they are read: SUCCESS and FAILURE terminate it with reward 1 and 0; DISCARD and STOP
     truncate it and set `info["discard"]` or `info["stop"]`; on STOP the arm is not moved. A device that has been
-    silent for longer than `max_age` [s] leads nothing, and `info["device_silent"]` says so.
+    silent for longer than MAX_AGE leads nothing, and `info["device_silent"]` says so.
     leads: False leaves the person the events alone, as the judge of what the policy does.
     """
 
@@ -27,7 +28,6 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         self,
         env: gym.Env[dict[str, Any], Float32],
         teleop: TeleopSource,
-        max_age: float = 0.2,
         *,
         leads: bool = True,
     ) -> None:
@@ -36,7 +36,6 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         assert isinstance(arm_env, ArmEnv)
         self._arm_env = arm_env
         self._teleop = teleop
-        self._max_age = max_age
         self._leads = leads
 
     def reset(
@@ -52,7 +51,7 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         wish = np.array(action, dtype=np.float32)
         command = self._teleop.read()
         stop = TeleopEvent.STOP in command.events
-        silent = command.age > self._max_age
+        silent = command.age > MAX_AGE
         intervened = self._leads and command.engaged and not silent and not stop
         led = wish
         if stop:

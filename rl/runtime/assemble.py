@@ -106,7 +106,7 @@ def make_actor(run: RunDir) -> Worker:
 
     env = make_env(config.robot, seed=config.seed, on_transition=_safety_log(run), keep_waiting=keep_waiting)
     rng = np.random.default_rng([config.seed, 2])
-    teleop = make_teleop(config.correction.kind, env, rng)
+    teleop = make_teleop(config.correction, env, rng)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
     writer = StoreWriter(run.real, make_schema(env))
     board.set(ENV_STEPS, writer.num_transitions)

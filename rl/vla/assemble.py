@@ -22,7 +22,7 @@ from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from rl.reward_models.loading import load_for_labels
-from rl.schemas import CorrectionKind, DemosConfig
+from rl.schemas import CorrectionConfig, DemosConfig
 from rl.vla.config import JudgedBy, PostTrainVLAConfig, WorldKind
 from rl.vla.execution import Robot
 from rl.vla.factory import load_policy, new_policy
@@ -118,9 +118,7 @@ def _demonstrations(
                 f"`groundhog record out={path}`"
             )
         if given is None:
-            for attempt in record_demonstrations(
-                path, env, wanted, CorrectionKind.SCRIPTED, seed=config.seed
-            ):
+            for attempt in record_demonstrations(path, env, wanted, CorrectionConfig(), seed=config.seed):
                 if attempt.demonstrations == attempt.wanted:
                     say(f"{task}: {attempt.describe()}")
         readers[task] = StoreReader(path)

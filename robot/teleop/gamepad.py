@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from robot.interfaces import Clock, DeviceError, TeleopCommand, TeleopEvent
-from robot.teleop.hands import Hands, HandsConfig, RawInput, kept_over_reset
+from robot.teleop.hands import Buttons, Hands, HandsConfig, RawInput, check_numbers, kept_over_reset
 from robot.teleop.window import load_pygame, start_display
 from robot.types import Array
 
+AXES = ("left_x", "left_y", "left_trigger", "right_x", "right_y", "right_trigger")
 
-@dataclass(frozen=True, slots=True)
-class GamepadLayout:
-    """Axis and button numbers; the defaults are those of Xbox-like pads on Linux."""
+
+@dataclass(frozen=True)
+class GamepadConfig:
+    """Numbers of the axes and buttons of a pad, and how its input becomes a command.
+
+    The defaults are those of Xbox-like pads on Linux; others number theirs otherwise.
+    """
 
     left_x: int = 0  # right is +1
     left_y: int = 1  # down is +1
@@ -25,38 +30,33 @@ class GamepadLayout:
     right_y: int = 4
     right_trigger: int = 5
     dead_man: int = 5  # RB
-    gripper: int = 4  # LB
-    events: Mapping[int, TeleopEvent] = field(
-        default_factory=lambda: {
-            0: TeleopEvent.SUCCESS,  # A
-            1: TeleopEvent.FAILURE,  # B
-            2: TeleopEvent.DISCARD,  # X
-            7: TeleopEvent.STOP,  # start
-        }
-    )
+    buttons: Buttons = field(
+        default_factory=lambda: Buttons(gripper=4, success=0, failure=1, discard=2, stop=7)
+    )  # LB, A, B, X, start
+    hands: HandsConfig = field(default_factory=HandsConfig)
+
+    def __post_init__(self) -> None:
+        check_numbers("correction.gamepad", self.axes)
+        check_numbers("correction.gamepad", {"dead_man": self.dead_man} | vars(self.buttons))
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Numbers of the axes by name."""
+        return {name: getattr(self, name) for name in AXES}
 
     @property
     def num_axes(self) -> int:
-        """Axes that a pad must have for this layout."""
-        sticks = (self.left_x, self.left_y, self.right_x, self.right_y)
-        return 1 + max(*sticks, self.left_trigger, self.right_trigger)
+        """Axes that a pad must have."""
+        return 1 + max(self.axes.values())
 
     @property
     def num_buttons(self) -> int:
-        """Buttons that a pad must have for this layout."""
-        return 1 + max(self.dead_man, self.gripper, *self.events)
-
-
-@dataclass(frozen=True, slots=True)
-class GamepadConfig:
-    """Which pad, and how its input becomes a command."""
-
-    layout: GamepadLayout = field(default_factory=GamepadLayout)
-    hands: HandsConfig = field(default_factory=HandsConfig)
+        """Buttons that a pad must have."""
+        return 1 + max([self.dead_man, *self.buttons.numbers])
 
 
 class GamepadTeleop:
-    """RB held is the dead-man; LB toggles the gripper. A: success, B: failure, X: discard, start: stop.
+    """By default RB held is the dead-man, LB toggles the gripper. A: success, B: failure, X: discard, start: stop.
 
     Left stick: x and y; triggers: z; right stick: about z and y; D-pad left and right: about x. A pad that is
     unplugged counts as silent and is taken up again when it comes back. Raises DeviceError where pygame, a
@@ -64,8 +64,7 @@ class GamepadTeleop:
     """
 
     def __init__(self, clock: Clock, config: GamepadConfig | None = None) -> None:
-        config = config or GamepadConfig()
-        self._layout = config.layout
+        self._config = config = config or GamepadConfig()
         self._clock = clock
         self._pygame: Any = load_pygame()
         start_display(self._pygame)
@@ -77,8 +76,9 @@ class GamepadTeleop:
                 f"{pad.get_name()} ({pad.get_numaxes()} axes, {pad.get_numbuttons()} buttons)" for pad in seen
             ]
             raise DeviceError(
-                f"gamepad: expected a pad with {self._layout.num_axes} axes and {self._layout.num_buttons} "
-                f"buttons, seen: {', '.join(names) or 'none'}; connect one, and check access to /dev/input"
+                f"gamepad: expected a pad with {config.num_axes} axes and {config.num_buttons} buttons, seen: "
+                f"{', '.join(names) or 'none'}; connect one, check access to /dev/input, and that correction.gamepad "
+                "has the numbers of this pad"
             )
         self._hands = Hands(f"gamepad {self._pad.get_name()}", clock, config.hands)
         self._pending: list[TeleopEvent] = []
@@ -98,16 +98,17 @@ class GamepadTeleop:
         now = self._clock.now()
         if self._attached:
             self._heard_at = now
-        layout = self._layout
+        axes, buttons = self._shown(presses)
         return self._hands.command(
             RawInput(
-                delta=self._deflection() if self._attached else np.zeros(6),
-                dead_man=self._attached
-                and (bool(self._pad.get_button(layout.dead_man)) or layout.dead_man in presses),
-                gripper_presses=presses.count(layout.gripper),
+                delta=self._deflection(axes) if self._attached else np.zeros(6),
+                dead_man=self._config.dead_man in buttons,
+                gripper_presses=sum(button == self._config.buttons.gripper for button in presses),
                 events=tuple(events),
                 age=now - self._heard_at,
                 attached=self._attached,
+                axes=axes,
+                buttons=buttons,
             )
         )
 
@@ -117,28 +118,24 @@ class GamepadTeleop:
 
     def _fits(self, pad: Any) -> bool:
         return bool(
-            pad.get_numaxes() >= self._layout.num_axes and pad.get_numbuttons() >= self._layout.num_buttons
+            pad.get_numaxes() >= self._config.num_axes and pad.get_numbuttons() >= self._config.num_buttons
         )
 
-    def _deflection(self) -> Array:
-        layout, axis = self._layout, self._pad.get_axis
+    def _shown(self, presses: Sequence[int]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """The axes, and the buttons that are down or among `presses`; neither of a pad that is unplugged."""
+        if not self._attached:
+            return (), ()
+        pad = self._pad
+        axes = tuple(float(pad.get_axis(number)) for number in range(pad.get_numaxes()))
+        down = {number for number in range(pad.get_numbuttons()) if pad.get_button(number)}
+        return axes, tuple(sorted(down.union(presses)))
+
+    def _deflection(self, axes: Sequence[float]) -> Array:
+        config = self._config
         roll = float(self._pad.get_hat(0)[0]) if self._pad.get_numhats() else 0.0
-        rise = self._trigger(layout.right_trigger) - self._trigger(layout.left_trigger)
-        return np.array(
-            [
-                -axis(layout.left_y),
-                -axis(layout.left_x),
-                rise,
-                roll,
-                -axis(layout.right_y),
-                -axis(layout.right_x),
-            ]
-        )
-
-    def _trigger(self, number: int) -> float:
-        value = float(self._pad.get_axis(number))
-        # SDL shows exactly 0, which would be half pressed, until a trigger first moves.
-        return 0.5 * (value + 1.0) if value != 0.0 else 0.0
+        rise = _pressed(axes[config.right_trigger]) - _pressed(axes[config.left_trigger])
+        away, left = -axes[config.left_y], -axes[config.left_x]
+        return np.array([away, left, rise, roll, -axes[config.right_y], -axes[config.right_x]])
 
     def _poll(self) -> tuple[list[int], list[TeleopEvent]]:
         """Buttons pressed and events since the last poll. Each call takes them off the queue."""
@@ -153,7 +150,8 @@ class GamepadTeleop:
                 self._attached = False
             else:
                 presses.append(event.button)
-        return presses, [self._layout.events[button] for button in presses if button in self._layout.events]
+        says = self._config.buttons.events
+        return presses, [says[button] for button in presses if button in says]
 
     def _take_up(self, index: int) -> None:
         # SDL also announces the pads that were there at the start.
@@ -162,3 +160,8 @@ class GamepadTeleop:
         pad = self._pygame.joystick.Joystick(index)
         if self._fits(pad):
             self._pad, self._attached = pad, True
+
+
+def _pressed(trigger: float) -> float:
+    # SDL shows exactly 0, which would be half pressed, until a trigger first moves.
+    return 0.5 * (trigger + 1.0) if trigger != 0.0 else 0.0

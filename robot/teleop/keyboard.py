@@ -86,7 +86,7 @@ class WithVerdictKeys:
         self._keys.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeyboardConfig:
     """How strongly a held key moves the arm."""
 
@@ -95,7 +95,7 @@ class KeyboardConfig:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.deflection <= 1.0:
-            raise ValueError(f"KeyboardConfig.deflection: expected (0, 1], got {self.deflection}")
+            raise ValueError(f"correction.keyboard.deflection: expected (0, 1], got {self.deflection}")
 
 
 class KeyboardTeleop:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -14,9 +14,9 @@ import numpy as np
 from robot.clock import WallClock
 from robot.interfaces import Clock, DeviceError, TeleopCommand, TeleopEvent
 from robot.periodic import PeriodicThread
-from robot.teleop.hands import Hands, HandsConfig, RawInput, kept_over_reset
+from robot.teleop.hands import Buttons, Hands, HandsConfig, RawInput, kept_over_reset
 from robot.teleop.hid import HidDevice, open_spacemouse
-from robot.teleop.puck import BUTTONS, PuckState
+from robot.teleop.puck import BUTTONS, MODELS, PuckState
 from robot.types import Array
 
 POLL_PERIOD = 0.005  # s; the device speaks every 8 to 16 ms while it is moved
@@ -25,34 +25,30 @@ REPORT_BYTES = 64
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SpaceMouseConfig:
-    """Which device, which button does what, and how its motion becomes a command.
+    """Which device, which button does what, and how its motion becomes a command."""
 
-    signs: -1 turns an axis of (x, y, z, about x, about y, about z) round. events: button -> what it says.
-    """
-
-    product_id: int | None = None  # where several are plugged in
-    gripper: int = 0  # the left button
-    events: Mapping[int, TeleopEvent] = field(
-        default_factory=lambda: {1: TeleopEvent.SUCCESS}
-    )  # the right one
-    signs: tuple[float, ...] = (1.0,) * 6
+    product: str | None = (
+        None  # of several that are plugged in, as lsusb shows it behind the colon, such as c635
+    )
+    buttons: Buttons = field(default_factory=lambda: Buttons(gripper=0, success=1))  # left, right
     engage_time: float = 0.05  # s of motion before a person is in charge; a knock at the table is shorter
     # A hand that rests on the puck presses it a little.
     hands: HandsConfig = field(default_factory=lambda: HandsConfig(dead_zone=0.1))
 
     def __post_init__(self) -> None:
-        if len(self.signs) != 6 or not set(self.signs) <= {-1.0, 1.0}:
-            raise ValueError(f"SpaceMouseConfig.signs: expected six of -1 and 1, got {self.signs}")
         if not self.engage_time >= 0.0:
-            raise ValueError(f"SpaceMouseConfig.engage_time: expected >= 0 s, got {self.engage_time}")
-        if self.gripper in self.events:
-            raise ValueError(f"SpaceMouseConfig: button {self.gripper} is the gripper's and an event's")
+            raise ValueError(f"correction.spacemouse.engage_time: expected >= 0 s, got {self.engage_time}")
+        known = sorted(f"{product:04x}" for _, product in MODELS)
+        if self.product is not None and self.product.lower() not in known:
+            raise ValueError(
+                f"correction.spacemouse.product: expected one of {', '.join(known)}, got {self.product}"
+            )
 
 
 class SpaceMouseTeleop:
-    """Moving the puck beyond the dead zone is the dead-man; left button: gripper, right button: success.
+    """Moving the puck beyond the dead zone is the dead-man; by default the left button: gripper, the right: success.
 
     Away, left and up, seen by a person who looks along base x, are +x, +y and +z. A thread takes every report in, so
     that the newest counts however long the control loop is busy. A puck at rest says nothing; one that falls silent
@@ -68,9 +64,9 @@ class SpaceMouseTeleop:
     ) -> None:
         self._config = config = config or SpaceMouseConfig()
         self._clock = clock
-        self._open = open_device or partial(open_spacemouse, config.product_id)
+        product_id = None if config.product is None else int(config.product, 16)
+        self._open = open_device or partial(open_spacemouse, product_id)
         self._lock = Lock()  # around all that the thread changes
-        self._signs = np.array(config.signs)
         self._attached, self._looked_at = False, -math.inf
         self._take(*self._open())
         self._presses: list[int] = []
@@ -100,10 +96,11 @@ class SpaceMouseTeleop:
             raw = RawInput(
                 delta=self._deflection,
                 dead_man=moved >= self._config.engage_time,
-                gripper_presses=presses.count(self._config.gripper),
+                gripper_presses=sum(button == self._config.buttons.gripper for button in presses),
                 events=tuple(events),
                 age=0.0 if at_rest else now - self._heard_at,
                 attached=self._attached,
+                buttons=tuple(sorted({*presses, *_held(self._state.buttons)})),
             )
         return self._hands.command(raw)
 
@@ -145,11 +142,11 @@ class SpaceMouseTeleop:
         if state is None:
             return
         pressed = state.buttons & ~self._state.buttons
-        self._presses += [button for button in range(32) if pressed >> button & 1]
+        self._presses += _held(pressed)
         if report[0] != BUTTONS:
             self._heard_at = self._clock.now()
         self._state = state
-        self._deflection = self._signs * state.deflection()
+        self._deflection = state.deflection()
         moving = float(np.abs(self._deflection).max()) > self._config.hands.dead_zone
         self._moving_since = min(self._moving_since, self._clock.now()) if moving else math.inf
 
@@ -168,4 +165,9 @@ class SpaceMouseTeleop:
         """Buttons pressed and events since the last call."""
         with self._lock:
             presses, self._presses = self._presses, []
-        return presses, [self._config.events[button] for button in presses if button in self._config.events]
+        says = self._config.buttons.events
+        return presses, [says[button] for button in presses if button in says]
+
+
+def _held(bits: int) -> list[int]:
+    return [button for button in range(32) if bits >> button & 1]

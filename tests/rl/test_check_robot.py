@@ -37,7 +37,7 @@ def test_the_values_of_a_device_are_shown_and_a_silent_one_fails(
     moved: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = TeleopCommand(delta=np.array([moved, 0, 0, 0, 0, 0]), engaged=moved > 0.0)
-    monkeypatch.setattr(check_robot, "make_teleop", lambda *_: ScriptedTeleop([said] * 50))
+    monkeypatch.setattr(check_robot, "make_device", lambda *_: ScriptedTeleop([said] * 50))
     asked = ["correction.kind=gamepad", "robot.clock=wall", "robot.obs=state", "motion=false"]
     assert cli.main(["check-robot", *SHORT, *asked]) == code
     out = capsys.readouterr().out

@@ -34,7 +34,9 @@ def test_help_shows_the_defaults_that_a_command_composes(name: str) -> None:
         value = OmegaConf.select(composed, key, default="absent")
         if value != "absent":
             assert shown[key] == (value.value if hasattr(value, "value") else str(value)), key
-    assert ("correction.kind" in shown) == (name in ("train", "record", "evaluate", "check-robot"))
+    assert ("correction.kind" in shown) == (
+        name in ("train", "record", "evaluate", "check-robot", "check-correction")
+    )
 
 
 def test_help_lists_the_groups_of_a_command() -> None:

@@ -10,10 +10,13 @@ from omegaconf import OmegaConf
 from rl import cli
 from rl.command import help_text
 from rl.config import CONFIG_DIR, ConfigError, load, load_dict, read, to_object
-from rl.schemas import SCHEMAS, RuntimeKind, TrainConfig
+from rl.schemas import SCHEMAS, CorrectionKind, RuntimeKind, TrainConfig
 from robot.factory import ClockKind
+from robot.teleop.gamepad import GamepadConfig
+from robot.teleop.spacemouse import SpaceMouseConfig
 
 EXPERIMENTS = sorted(p.stem for p in (CONFIG_DIR / "experiment").glob("*.yaml"))
+REAL_TIME = ["robot.clock=wall"]
 ARMS = sorted(p.stem for p in (CONFIG_DIR / "arm").glob("*.yaml"))
 
 
@@ -88,15 +91,53 @@ def test_a_wrong_override_is_named_with_its_remedy(override: str, message: str) 
     [
         ("record", "seed=-1", "seed: expected 0 to"),
         ("record", "correction.kind=keyboard", "use robot.clock=wall"),
-        ("record", "experiment=demo", "experiment: not for `groundhog record`; its groups: robot, demos"),
+        (
+            "record",
+            "experiment=demo",
+            "experiment: not for `groundhog record`; its groups: robot, correction, demos",
+        ),
         ("show", "columns=0", "columns: expected at least 1, got 0"),
         ("show", "columns=-2", "columns: expected at least 1, got -2"),
+        ("check-correction", "seconds=0", "seconds: expected 0.2 to 3600"),
+        ("check-correction", "correction.gamepad.buttons.stop=0", "0 for success and for stop"),
+        (
+            "check-correction",
+            "correction.gamepad.buttons.stp=0",
+            "did you mean `correction.gamepad.buttons.stop`",
+        ),
+        ("check-correction", "correction.gamepad.dead_man=RB", "correction.gamepad.dead_man: Value 'RB'"),
+        (
+            "record",
+            "correction.spacemouse.hands.signs=[1,1]",
+            r"signs: expected six of -1 and 1, got \[1.0, 1.0\]",
+        ),
+        ("train", "correction.spacemouse.product=1234", "product: expected one of c603"),
+        (
+            "evaluate",
+            "correction=gamepad",
+            "no such file in configs/correction; known: playstation4, playstation5",
+        ),
         ("bench", "train=x=3", r"cannot be read; expected key=value, and a list as key=\[a,b\]"),
     ],
 )
 def test_other_commands_refuse_as_clearly(command: str, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load(command, ["path=x", override] if command == "show" else [override])
+        load(command, {"show": ["path=x"], "evaluate": ["run=x"]}.get(command, []) + [override])
+
+
+@pytest.mark.parametrize("command", ["train", "record", "evaluate", "check-robot", "check-correction"])
+@pytest.mark.parametrize("name", sorted(p.stem for p in (CONFIG_DIR / "correction").glob("*.yaml")))
+def test_every_file_of_a_correction_device_composes_with_keys_on_top(name: str, command: str) -> None:
+    needed = {
+        "train": [*REAL_TIME, "pacing.actor_waits=episode"],
+        "evaluate": ["run=x"],
+        "check-correction": [],
+    }
+    keys = ["correction.gamepad.buttons.discard=null", "correction.gamepad.hands.signs=[-1,-1,1,-1,-1,1]"]
+    made = load(command, [f"correction={name}", *keys, *needed.get(command, REAL_TIME)]).correction
+    assert made.kind is CorrectionKind.GAMEPAD and made.gamepad.buttons.discard is None
+    assert made.gamepad.buttons != GamepadConfig().buttons
+    assert made.gamepad.hands.signs == [-1, -1, 1, -1, -1, 1] and made.spacemouse == SpaceMouseConfig()
 
 
 TEXTS = ["/tmp/räum", "run (1), é=x", "don't", "a\\b\\", "[a", "5", "true", "a: b # c", "~/x{y}"]

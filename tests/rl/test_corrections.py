@@ -7,10 +7,9 @@ import pytest
 
 from rl import corrections
 from rl.corrections import Rates, make_teleop, make_window
-from rl.schemas import CorrectionKind
+from rl.schemas import CorrectionConfig, CorrectionKind
 from robot.factory import ObsKind, RobotConfig, make_robot_env
 from robot.interfaces import DeviceError, TeleopCommand
-from robot.teleop import viewer
 from robot.teleop.keyboard import WithVerdictKeys
 from robot.teleop.scripted import ScriptedTeleop
 from robot.wrappers import HumanIntervention
@@ -23,7 +22,7 @@ def test_every_kind_is_made_or_says_what_it_lacks(monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(0)
     for kind in CorrectionKind:
         try:
-            device = make_teleop(kind, env, rng)
+            device = make_teleop(CorrectionConfig(kind), env, rng)
         except DeviceError as error:
             assert kind in (CorrectionKind.GAMEPAD, CorrectionKind.SPACEMOUSE) and kind.value in str(error)
         else:
@@ -38,7 +37,7 @@ def test_the_spacemouse_comes_with_the_keyboards_verdicts(monkeypatch: pytest.Mo
     puck = Puck()
     monkeypatch.setattr("robot.teleop.spacemouse.open_spacemouse", lambda _product: ("spacemouse", puck))
     env = make_robot_env(RobotConfig(obs=ObsKind.STATE))
-    device = make_teleop(CorrectionKind.SPACEMOUSE, env, np.random.default_rng(0))
+    device = make_teleop(CorrectionConfig(CorrectionKind.SPACEMOUSE), env, np.random.default_rng(0))
     assert isinstance(device, WithVerdictKeys) and not device.read().engaged
     device.close()
     assert puck.closes == 1
@@ -52,7 +51,7 @@ def test_the_window_shows_who_leads_the_rates_and_a_silent_device(monkeypatch: p
         def show(self, images, *, intervened, success, warning, counters):  # type: ignore[no-untyped-def]
             shown.append((intervened, warning, counters))
 
-    monkeypatch.setattr(viewer, "Viewer", Screen)
+    monkeypatch.setattr(corrections, "Viewer", Screen)
     hand = TeleopCommand(delta=np.array([0, 0.2, 0, 0, 0, 0]), engaged=True)
     script = [TeleopCommand(), hand, hand, TeleopCommand(age=0.5)]
     env = HumanIntervention(make_robot_env(RobotConfig(obs=ObsKind.STATE)), ScriptedTeleop(script))

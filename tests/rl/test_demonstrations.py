@@ -7,7 +7,7 @@ from typing import Any
 
 from rl.demonstrations import record_demonstrations
 from rl.replay.reader import StoreReader
-from rl.schemas import CorrectionKind, DemosConfig
+from rl.schemas import CorrectionConfig, DemosConfig
 from robot.factory import RobotConfig, make_robot_env
 from robot.sim.arm import SimFaults
 
@@ -28,7 +28,7 @@ def test_a_fault_costs_the_attempt_and_not_the_recording(tmp_path: Path) -> None
 
     env.step, env.reset = stalling, healing  # type: ignore[method-assign]
     config = DemosConfig(episodes=1, noise=0.0)
-    attempts = list(record_demonstrations(tmp_path, env, config, CorrectionKind.SCRIPTED, seed=0))
+    attempts = list(record_demonstrations(tmp_path, env, config, CorrectionConfig(), seed=0))
     first, last = attempts[0], attempts[-1]
     assert first.info.discarded and "stale_frame" in first.describe() and "wrist" in first.describe()
     assert last.info.success and last.demonstrations == 1

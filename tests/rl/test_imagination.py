@@ -20,7 +20,7 @@ from rl.replay.errors import EmptyShareError
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
-from rl.schemas import CorrectionKind, DemosConfig
+from rl.schemas import CorrectionConfig, DemosConfig
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotConfig, make_robot_env
 from robot.types import ACTION_DIM, Float32, Label, Observation
@@ -64,7 +64,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     env = make_robot_env(CONFIG, seed=0)
     list(
         record_demonstrations(
-            root / "demo", env, DemosConfig(episodes=2, noise=0.2), CorrectionKind.SCRIPTED, seed=0
+            root / "demo", env, DemosConfig(episodes=2, noise=0.2), CorrectionConfig(), seed=0
         )
     )
     with StoreWriter(root / "real", make_schema(env)):
@@ -80,8 +80,8 @@ class Constant:
         self._action = action
         self.asked = 0
 
-    def act_batch(self, observations: Sequence[Observation], *, deterministic: bool) -> Float32:
-        assert not deterministic, "imagination explores as the robot does"
+    def act_batch(self, observations: Sequence[Observation], *, noise: Float32 | None = None) -> Float32:
+        assert noise is None, "imagination explores as the robot does"
         self.asked += len(observations)
         return np.tile(self._action, (len(observations), 1))
 

@@ -23,7 +23,7 @@ from rl.imagination.starts import StartConfig, StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
-from rl.schemas import CorrectionKind, DemosConfig
+from rl.schemas import CorrectionConfig, DemosConfig
 from rl.world_models.data import make_spec
 from robot.env import RobotEnv
 from robot.factory import RobotConfig, make_robot_env
@@ -66,7 +66,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     env = make_robot_env(RobotConfig(task="press", image_px=32), seed=0)
     list(
         record_demonstrations(
-            root / "demo", env, DemosConfig(episodes=6, noise=0.3), CorrectionKind.SCRIPTED, seed=0
+            root / "demo", env, DemosConfig(episodes=6, noise=0.3), CorrectionConfig(), seed=0
         )
     )
     with StoreWriter(root / "real", make_schema(env)):
@@ -78,7 +78,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
 class Still:
     """A policy that pushes beyond every wall."""
 
-    def act_batch(self, observations: Sequence[Observation], *, deterministic: bool) -> Float32:
+    def act_batch(self, observations: Sequence[Observation], *, noise: Float32 | None = None) -> Float32:
         assert all(set(observation.images) == {"wrist", "side"} for observation in observations)
         return np.tile(np.array([0, 0, 1, 0, 0, 0, 0], np.float32), (len(observations), 1))
 

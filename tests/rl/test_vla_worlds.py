@@ -24,7 +24,7 @@ from rl.imagination.starts import StartConfig, StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
-from rl.schemas import CorrectionKind, DemosConfig
+from rl.schemas import CorrectionConfig, DemosConfig
 from rl.vla.execution import Robot
 from rl.vla.inputs import InputBuilder
 from rl.vla.judges import CheapScorer, DistortedJudge, DistortionConfig, RewardModelJudge, RobotScorer
@@ -81,7 +81,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
     config = RobotConfig(task="press", image_px=32)
     env, other = make_robot_env(config, seed=0), make_robot_env(config, seed=9)
     demos = DemosConfig(episodes=5, noise=0.3)
-    list(record_demonstrations(root / "demo", env, demos, CorrectionKind.SCRIPTED, seed=0))
+    list(record_demonstrations(root / "demo", env, demos, CorrectionConfig(), seed=0))
     with StoreWriter(root / "real", make_schema(env)):
         pass
     spec = PolicySpec(("wrist", "side"), (32, 32), env.proprio_spec, chunk=CHUNK, tokens=ACTION_DIM)

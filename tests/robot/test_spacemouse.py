@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from robot.clock import VirtualClock, WallClock
-from robot.interfaces import DeviceError, TeleopEvent
-from robot.teleop import live
+from robot.interfaces import DeviceError, TeleopCommand, TeleopEvent
+from robot.teleop.hands import Buttons, HandsConfig
 from robot.teleop.hid import choose, open_spacemouse
+from robot.teleop.live import watch
 from robot.teleop.puck import PuckState
 from robot.teleop.scripted import ScriptedTeleop
 from robot.teleop.spacemouse import SpaceMouseConfig, SpaceMouseTeleop
@@ -77,16 +78,38 @@ def test_the_turns_are_right_handed_about_the_base_axes() -> None:
     assert np.linalg.det(matrix[:3, :3]) == pytest.approx(1.0)
 
 
-def test_an_axis_can_be_turned_round() -> None:
-    rig = Rig(SpaceMouseConfig(signs=(-1.0, 1, 1, 1, 1, 1)))
+def test_signs_and_buttons_are_as_configured() -> None:
+    hands = HandsConfig(dead_zone=0.1, signs=[-1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    rig = Rig(SpaceMouseConfig(buttons=Buttons(gripper=2, failure=0), hands=hands))
     for _ in range(6):
         rig.hear(0, -350, 0, 0, 0, 0)
-    assert rig.teleop.read().delta[0] == -1.0
+    rig.puck.buttons(0, 1, 2)
+    command = rig.teleop.read()
+    assert command.delta[0] == -1.0 and command.gripper == -1.0
+    assert command.events == (TeleopEvent.FAILURE,) and command.buttons == (0, 1, 2)
+    rig.puck.buttons(1)
+    assert rig.teleop.read().buttons == (1,)
     rig.teleop.close()
-    with pytest.raises(ValueError, match="signs"):
-        SpaceMouseConfig(signs=(0.5,) * 6)
-    with pytest.raises(ValueError, match="button 1"):
-        SpaceMouseConfig(gripper=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"engage_time": -1.0}, "engage_time: expected >= 0 s"),
+        ({"product": "c077"}, "product: expected one of c603, .*, got c077"),
+    ],
+)
+def test_what_a_spacemouse_cannot_be(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"^correction\.spacemouse\.{message}"):
+        SpaceMouseConfig(**wrong)
+
+
+def test_the_product_asked_for_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    wireless = {**COMPACT, "product_id": 0xC62E, "path": b"/dev/hidraw4"}
+    hid = Hid(COMPACT, wireless)
+    monkeypatch.setitem(sys.modules, BACKEND, hid)
+    SpaceMouseTeleop(VirtualClock(), SpaceMouseConfig(product="C62E")).close()
+    assert hid.opened == [b"/dev/hidraw4"]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +243,9 @@ class Hid:
                 raise OSError("open failed")
             self.opened.append(path)
 
-        return SimpleNamespace(open_path=open_path, set_nonblocking=lambda _on: None)
+        return SimpleNamespace(
+            open_path=open_path, set_nonblocking=lambda _on: None, read=lambda _bytes: [], close=lambda: None
+        )
 
 
 def test_it_opens_the_interface_with_the_axes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,23 +296,20 @@ def test_the_real_hidapi_finds_none_here_or_opens_one() -> None:
 # The live view
 
 
-def test_live_shows_every_change_and_a_silent_device_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(live, "WallClock", VirtualClock)
-    monkeypatch.setitem(live.DEVICES, "spacemouse", lambda clock: ScriptedTeleop([]))
-    assert live.main(["spacemouse", "--seconds", "2"]) == 1
-    shown = capsys.readouterr()
-    assert shown.out.count("\n") == 1 and "nothing was pressed for 2 s" in shown.err
+def test_live_shows_every_change_and_that_a_device_says_nothing() -> None:
+    said: list[str] = []
+    assert not watch(
+        ScriptedTeleop([TeleopCommand(age=0.01 * k) for k in range(9)]), VirtualClock(), 2.0, said.append
+    )
+    assert len(said) == 2 and said[0] == "move every axis, press every button, for 2 s"
     rig = Rig()
     for _ in range(5):
         rig.hear(0, -350, 0, 0, 0, 0)
-    rig.puck.buttons(1)
-    monkeypatch.setitem(live.DEVICES, "spacemouse", lambda clock: rig.teleop)
-    assert live.main(["spacemouse", "--seconds", "1"]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("HUMAN") and "+1.00 +0.00" in first and "SUCCESS" in first
-    monkeypatch.setitem(sys.modules, BACKEND, Hid())
-    monkeypatch.setitem(live.DEVICES, "spacemouse", SpaceMouseTeleop)
-    assert live.main(["spacemouse"]) == 1
-    assert "seen (vendor:product): none" in capsys.readouterr().err
+    rig.puck.buttons(1, 4)
+    said.clear()
+    assert watch(rig.teleop, rig.clock, 1.0, said.append)
+    first, silent = said[1], said[-1]
+    assert first.startswith("HUMAN") and "+1.00 +0.00" in first
+    assert "SUCCESS" in first and first.endswith("buttons 1 4")
+    assert silent.startswith("policy") and "SILENT" in silent
+    assert rig.puck.closes == 1

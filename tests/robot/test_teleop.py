@@ -4,14 +4,15 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from robot.clock import VirtualClock
 from robot.interfaces import DeviceError, TeleopCommand, TeleopEvent
-from robot.teleop.gamepad import GamepadTeleop
-from robot.teleop.hands import Hands, HandsConfig, RawInput
+from robot.teleop.gamepad import GamepadConfig, GamepadTeleop
+from robot.teleop.hands import Buttons, Hands, HandsConfig, RawInput
 from robot.teleop.keyboard import KeyboardConfig, KeyboardTeleop
 from robot.teleop.scripted import ScriptedTeleop
 from robot.teleop.viewer import (
@@ -105,12 +106,37 @@ def test_scripted_plays_its_commands_over_episodes_then_lets_go() -> None:
     teleop.close()
 
 
-@pytest.mark.parametrize("changes", [{"dead_zone": 1.0}, {"release_time": -0.1}, {"max_age": 0.0}])
-def test_bad_configuration_is_refused(changes: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="HandsConfig"):
-        HandsConfig(**changes)
-    with pytest.raises(ValueError, match="deflection"):
+@pytest.mark.parametrize(
+    "wrong", [{"dead_zone": 1.0}, {"release_time": -0.1}, {"signs": [1.0] * 5}, {"signs": [0.5] * 6}]
+)
+def test_bad_configuration_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^correction\.<device>\.hands.*: expected"):
+        HandsConfig(**wrong)
+    with pytest.raises(ValueError, match=r"correction\.keyboard\.deflection"):
         KeyboardConfig(deflection=1.5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"left_x": 4}, "4 for left_x and for right_y"),
+        ({"dead_man": 0}, "0 for dead_man and for success"),
+        ({"dead_man": -1}, "dead_man of at least 0, got -1"),
+    ],
+)
+def test_a_number_of_a_pad_means_one_thing(wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"^correction\.gamepad: expected .*{message}"):
+        GamepadConfig(**wrong)
+    with pytest.raises(ValueError, match="7 for gripper and for stop"):
+        Buttons(gripper=7, stop=7)
+
+
+def test_a_motion_can_be_turned_round() -> None:
+    hands = Hands(
+        "test", VirtualClock(), HandsConfig(dead_zone=0.0, signs=[-1.0, -1.0, 1.0, -1.0, -1.0, 1.0])
+    )
+    delta = hands.command(raw(x=0.5, y=-1.0, z=0.25, rx=1.0)).delta
+    assert delta.tolist() == [-0.5, 1.0, 0.25, -1.0, 0.0, 0.0]
 
 
 # Keyboard
@@ -264,6 +290,34 @@ def test_sticks_and_triggers_move_only_under_the_dead_man(pad: VirtualPad) -> No
     pad.axis(5, -1.0)
     pad.axis(2, 1.0)
     assert teleop.read().delta[2] == pytest.approx(-1.0, abs=1e-3)
+
+
+def test_a_pad_with_other_numbers(pad: VirtualPad) -> None:
+    config = GamepadConfig(
+        right_x=2,
+        right_y=3,
+        left_trigger=4,
+        dead_man=10,
+        buttons=Buttons(gripper=9, success=0, failure=1, stop=6),
+    )
+    teleop = GamepadTeleop(VirtualClock(), config)
+    for button in (10, 9):
+        pad.button(button, True)
+    for axis, value in ((1, -1.0), (2, 1.0), (4, 1.0), (5, -1.0)):
+        pad.axis(axis, value)
+    command = teleop.read()
+    np.testing.assert_allclose(command.delta, [1, 0, -1, 0, 0, -1], atol=1e-3)
+    assert command.engaged and command.gripper == -1.0 and command.buttons == (9, 10)
+    np.testing.assert_allclose(command.axes, [0, -1, 1, 0, 1, -1], atol=1e-3)
+    for button in (2, 5, 6, 7):  # discard and what starts, leads and stops on another pad
+        pad.button(button, True)
+        pad.button(button, False)
+    command = teleop.read()
+    assert command.events == (TeleopEvent.STOP,) and command.buttons == (2, 5, 6, 7, 9, 10)
+    pad.detach()
+    command = teleop.read()
+    assert command.axes == () and command.buttons == () and not command.delta.any()
+    pad.attach()
 
 
 def test_pad_buttons_are_events_and_taps_are_not_lost(pad: VirtualPad) -> None:
