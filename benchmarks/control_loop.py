@@ -59,7 +59,7 @@ def alone(steps: int, image_px: int) -> dict[str, Any]:
     values, info = env.reset(seed=0)
     while len(periods) < steps:
         values, _, terminated, truncated, info = env.step(
-            policy.act(to_observation(values, info), deterministic=False)
+            policy.act(to_observation(values, info))
         )
         periods.append(info["period"])
         overruns += info["overrun"]

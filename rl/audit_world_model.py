@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from rl import command, provenance
-from rl.agent.acting import ActingPolicy
+from rl.agent.acting import MODE, ActingPolicy
 from rl.build import make_schema
 from rl.config import load
 from rl.runtime.run_dir import RunDir
@@ -85,7 +85,7 @@ def _policy(config: AuditWorldModelConfig) -> tuple[RobotConfig, Lead | None]:
 
     def lead(observation: Observation) -> Float32:
         seen = replace(observation, images={view: observation.images[view] for view in views})
-        return policy.act(seen, deterministic=True)
+        return policy.act(seen, noise=MODE)
 
     return run.config.robot, lead
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl.agent.acting import MODE
 from rl.agent.gripper import COMMANDS
 from rl.agent.sac import SACAgent, SACConfig
 from rl.agent.spec import GRIPPER_INDEX, AgentSpec, GripperControl
@@ -165,7 +166,7 @@ class Cloning:
                 ]
                 for start in range(0, len(steps), ROWS):
                     block = narrowed[start : start + ROWS]
-                    judged["policy"].append(self.agent.acting.act_batch(block, deterministic=True))
+                    judged["policy"].append(self.agent.acting.act_batch(block, noise=MODE))
                 judged["mean"].append(np.tile(self._usual, (len(steps), 1)))
                 before = np.concatenate([self._usual[None], episode.action[:-1]])
                 judged["previous"].append(before[steps])

@@ -1,4 +1,4 @@
-"""Evaluation: a deterministic policy on fixed layouts, one environment step at a time, by one code for all users."""
+"""Evaluation: a policy on fixed layouts, one environment step at a time, by one code for all users."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import gymnasium as gym
 import numpy as np
 
 from rl.statistics import wilson_interval
-from robot.types import Float32, Image, Label, Observation, Source, Transition
+from robot.types import ACTION_DIM, Float32, Image, Label, Observation, Source, Transition
 
 EVAL_SEED = 1_000_000  # layouts of evaluation episodes: EVAL_SEED + index, never used in training
 
 
 class Actor(Protocol):
-    """Anything that acts."""
+    """Anything that acts. noise: (7,), in standard deviations of a stochastic policy; all zero is its mode."""
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32: ...
+    def act(self, observation: Observation, *, noise: Float32) -> Float32: ...
 
 
 def to_observation(values: dict[str, Any], info: dict[str, Any]) -> Observation:
@@ -107,18 +107,21 @@ class Evaluation:
 
     Pass an environment without corrections to measure the policy alone; with a HumanIntervention wrapper the
     result counts corrected steps. An episode that a person discards is done again; STOP ends the evaluation with the
-    episodes that are complete. `on_frame` receives the images of the first episode, for a film; `on_failure` each
-    failed episode as it ends; `on_step` every observation with its info.
+    episodes that are complete. noise: share of the policy's own spread that acts, 0 for its mode; the draws of an
+    episode follow from its layout, and nothing else depends on them. `on_frame` receives the images of the first
+    episode, for a film; `on_failure` each failed episode as it ends; `on_step` every observation with its info.
     """
 
     env: gym.Env[Any, Any]
     actor: Actor
     episodes: int
+    noise: float = 0.0
     on_frame: Callable[[dict[str, Image]], None] | None = None
     on_failure: Callable[[FailedEpisode], None] | None = None
     on_step: Callable[[Observation, dict[str, Any]], None] | None = None
     seed: int = EVAL_SEED
     stopped: bool = False
+    _draws: np.random.Generator = field(default_factory=np.random.default_rng)
     _lengths: list[int] = field(default_factory=list)
     _succeeded: list[bool] = field(default_factory=list)
     _failures: Counter[str] = field(default_factory=Counter)
@@ -131,6 +134,8 @@ class Evaluation:
     def __post_init__(self) -> None:
         if self.episodes < 1:
             raise ValueError(f"episodes: expected at least 1, got {self.episodes}")
+        if not 0.0 <= self.noise <= 1.0:
+            raise ValueError(f"noise: expected a share in [0, 1], got {self.noise}")
 
     @property
     def completed(self) -> int:
@@ -147,9 +152,12 @@ class Evaluation:
         if self._observation is None:
             self._length = self._led = 0
             self._frames.clear()
-            values, info = self.env.reset(seed=self.seed + len(self._lengths))
+            layout = self.seed + len(self._lengths)
+            self._draws = np.random.default_rng([layout, 7])
+            values, info = self.env.reset(seed=layout)
         else:
-            action = self.actor.act(self._observation, deterministic=True)
+            noise = (self.noise * self._draws.standard_normal(ACTION_DIM)).astype(np.float32)
+            action = self.actor.act(self._observation, noise=noise)
             values, _, terminated, truncated, info = self.env.step(action)
             self._length += 1
             self._led += bool(info["intervened"])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl.ablation.fqe import FQEConfig, FQEData, fitted_q_evaluation
+from rl.agent.acting import MODE
 from rl.agent.sac import SACAgent
 from rl.agent.staging import Staging
 from rl.diagnostics.agreement import agreement
@@ -95,7 +96,7 @@ class Judge:
             q=q,
             returns=returns,
             value=values[len(rows) - len(returns) : len(rows)],
-            action=np.stack([self._agent.act(one, deterministic=True) for one in seen[:-1]]),
+            action=np.stack([self._agent.act(one, noise=MODE) for one in seen[:-1]]),
             executed=episode.action,
             intervened=episode.intervened,
             success=info.success,

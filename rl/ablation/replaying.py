@@ -170,13 +170,13 @@ class Replaying:
         }
 
     def _true_success(self, agent: SACAgent) -> dict[str, Any] | None:
-        """Of the deterministic policy on the simulated arm; None for an arm in the world."""
+        """Of the policy on the simulated arm, as the run evaluated its own; None for an arm in the world."""
         episodes, robot = self._config.eval_episodes, self._recording.config.robot
         if not episodes or robot.kind is not RobotKind.SIM:
             return None
         env = make_env(robot, seed=self._recording.config.seed)
         try:
-            evaluation = Evaluation(env, agent, episodes)
+            evaluation = Evaluation(env, agent, episodes, self._recording.config.actor.eval_noise)
             while not evaluation.finished:
                 evaluation.step()
         finally:

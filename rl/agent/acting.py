@@ -18,6 +18,7 @@ from rl.agent.spec import GRIPPER_INDEX, AgentSpec, GripperControl
 from robot.types import ACTION_DIM, Float32, Observation
 
 _FINGERPRINT = "fingerprint"
+MODE: Float32 = np.zeros(ACTION_DIM, np.float32)  # noise of the most probable action
 
 
 class WeightsError(ValueError):
@@ -82,18 +83,22 @@ class ActingPolicy(nn.Module):
         self._groups = spec.view_groups()
         self._indices = list(spec.policy_indices)
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+    def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32:
         """The action (7,) float32 in [-1, 1] for one observation; entries the agent does not control are 0.
 
-        deterministic: the mode of the policy instead of a sample. Raises ValueError on an observation of
-        another shape, FloatingPointError where the result is not finite.
+        noise: (7,), by how many of the policy's standard deviations each entry differs from the mode before the
+        tanh; MODE is none at all, None is a sample as in training. Raises ValueError on an observation of another
+        shape, FloatingPointError where the result is not finite.
         """
-        action: Float32 = self.act_batch([observation], deterministic=deterministic)[0]
+        action: Float32 = self.act_batch([observation], noise=None if noise is None else noise[None])[0]
         return action
 
     @torch.inference_mode()
-    def act_batch(self, observations: Sequence[Observation], *, deterministic: bool) -> Float32:
-        """The actions (B, 7) for B >= 1 observations, as `act` gives them, in one pass. Raises as `act` does."""
+    def act_batch(self, observations: Sequence[Observation], *, noise: Float32 | None = None) -> Float32:
+        """The actions (B, 7) for B >= 1 observations, as `act` gives them, in one pass. Raises as `act` does.
+
+        noise: (7,) for all of them, or (B, 7).
+        """
         for observation in observations:
             self.spec.check_observation(observation)
         stacks = [
@@ -106,10 +111,7 @@ class ActingPolicy(nn.Module):
         proprio = torch.tensor(readings, dtype=torch.float32, device=self.device)
         features = self.encoder(stacks, proprio)
         distribution = self.policy(features)
-        chosen = distribution.mode
-        if not deterministic:
-            noise = torch.randn(chosen.shape, generator=self.generator, device=self.device)
-            chosen, _ = distribution.sample(noise)
+        chosen, _ = distribution.sample(self._noise(noise, len(observations)))
         actions = np.zeros((len(observations), ACTION_DIM), np.float32)
         actions[:, self._indices] = chosen.cpu().numpy()
         if self.gripper is not None:
@@ -121,6 +123,14 @@ class ActingPolicy(nn.Module):
                 f"{observations[broken[0]].proprio}; check the sensors, then the weights"
             )
         return actions
+
+    def _noise(self, noise: Float32 | None, rows: int) -> Tensor:
+        """(rows, policy_dim) of `noise`, or drawn from the policy's own generator."""
+        shape = (rows, self.spec.policy_dim)
+        if noise is None:
+            return torch.randn(shape, generator=self.generator, device=self.device)
+        wanted = np.broadcast_to(noise, (rows, ACTION_DIM))[:, self._indices]
+        return torch.tensor(wanted, dtype=torch.float32, device=self.device)
 
     @property
     def critic_dim(self) -> int:

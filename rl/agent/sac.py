@@ -118,9 +118,9 @@ class SACAgent:
         self._generator = torch.Generator(device).manual_seed(noise_seed)
         self._rng = np.random.default_rng(shift_seed)
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+    def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32:
         """The action (7,) of the current policy; see `ActingPolicy.act`."""
-        return self.acting.act(observation, deterministic=deterministic)
+        return self.acting.act(observation, noise=noise)
 
     def policy_tensors(self) -> dict[str, Tensor]:
         """A copy of what an actor's `ActingPolicy.load_tensors` takes."""

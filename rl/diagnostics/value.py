@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rl.agent.acting import MODE
 from rl.batch import Batch
 from rl.replay.arrays import empty_batch
 from rl.replay.journal import EpisodeInfo
@@ -24,7 +25,7 @@ MIN_STEPS = 10  # fewer say nothing of an order
 class ValuingAgent(Protocol):
     """What the diagnostics need of an agent; neither call may draw random numbers."""
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32: ...
+    def act(self, observation: Observation, *, noise: Float32) -> Float32: ...
 
     def q_values(self, batch: Batch) -> NDArray[np.float32]: ...
 
@@ -36,7 +37,7 @@ def state_values(agent: ValuingAgent, schema: StoreSchema, observations: Sequenc
         for view, frames in batch.images.items():
             frames[k] = observation.images[view]
         batch.proprio[k] = observation.proprio
-        batch.action[k] = agent.act(observation, deterministic=True)
+        batch.action[k] = agent.act(observation, noise=MODE)
     for column in (batch.reward, batch.terminated, batch.truncated, batch.intervened, batch.gripper_changed):
         column[...] = 0
     batch.source[...] = 0

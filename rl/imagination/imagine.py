@@ -17,7 +17,7 @@ from worldmodel.counterfactual import BranchKind, CounterfactualConfig, Motion, 
 class ImaginingPolicy(Protocol):
     """Acts in imagination as on the robot."""
 
-    def act_batch(self, observations: Sequence[Observation], *, deterministic: bool) -> Float32: ...
+    def act_batch(self, observations: Sequence[Observation], *, noise: Float32 | None = None) -> Float32: ...
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _actions(
         elif not branch.over and plan is not None:
             actions[index] = plan[t]
     if free:
-        actions[free] = policy.act_batch([branches[i].observations[-1] for i in free], deterministic=False)
+        actions[free] = policy.act_batch([branches[i].observations[-1] for i in free])
     return actions
 
 

@@ -26,10 +26,10 @@ class ChunkActor:
         """An episode begins: the rest of the chunk belonged to another."""
         self._chunk.clear()
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+    def act(self, observation: Observation, *, noise: Float32) -> Float32:
         """The next action (A,). Raises ValueError for a stochastic one: groups are sampled by `Sampler`."""
-        if not deterministic:
-            raise ValueError("ChunkActor: it only evaluates; expected deterministic=True")
+        if noise.any():
+            raise ValueError("ChunkActor: it only evaluates the mode; expected noise of zeros")
         if not self._chunk:
             actions = self._policy.mode(self._builder.build(self._task, [observation]))
             self._chunk = list(actions[0].float().cpu().numpy())

@@ -37,7 +37,7 @@ from robot.types import Float32, Image, Label, Observation, Source
 class ActingAgent(Protocol):
     """What the actor needs of an agent."""
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32: ...
+    def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32: ...
 
     def load_tensors(self, tensors: Any) -> None: ...
 
@@ -49,6 +49,8 @@ class ActorConfig:
     max_env_steps: no episode begins after it; the one under way is finished, so a run may end a little later.
     eval_every_env_steps: 0 turns evaluation during training off (a real arm). stop_success, stop_count: end the
     run early after `stop_count` evaluations in a row at `stop_success` or better; 0 = never.
+    eval_noise: share of the policy's own spread that acts in evaluations; 0 = its mode. A mode can stand still where
+    every sample gets on.
     window: recent transitions over which the correction rate is reported.
     max_faults: named robot faults after which the run ends with an error instead of trying another reset.
     """
@@ -57,6 +59,7 @@ class ActorConfig:
     eval_every_env_steps: int = 250
     eval_episodes: int = 20
     final_eval_episodes: int = 50
+    eval_noise: float = 0.0
     stop_success: float = 0.95
     stop_count: int = 0
     window: int = 250
@@ -69,6 +72,8 @@ class ActorConfig:
             raise ValueError("actor: stop_count and max_faults must be >= 0")
         if self.eval_episodes < 1 or self.final_eval_episodes < 1 or self.window < 1:
             raise ValueError("actor: eval_episodes, final_eval_episodes and window must be >= 1")
+        if not 0.0 <= self.eval_noise <= 1.0:
+            raise ValueError(f"actor: eval_noise must lie in [0, 1], got {self.eval_noise}")
         if not 0 < self.stop_success <= 1:
             raise ValueError(f"actor: stop_success must lie in (0, 1], got {self.stop_success}")
 
@@ -231,7 +236,7 @@ class ActorWorker:
         return StepResult()
 
     def _act(self, observation: Observation, env_steps: int) -> StepResult:
-        requested = self._agent.act(observation, deterministic=False)
+        requested = self._agent.act(observation)
         values, reward, terminated, truncated, info = self._env.step(requested)
         intervened = bool(info["intervened"])
         following = to_observation(values, info)
@@ -310,6 +315,7 @@ class ActorWorker:
             self._eval_env,
             self._agent,
             episodes,
+            self._config.eval_noise,
             on_frame=self._on_final_frame if final else None,
             on_failure=self._on_final_failure if final else None,
             on_step=self._on_step,

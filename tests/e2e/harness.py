@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from rl import checkpoint
-from rl.agent.acting import ActingPolicy
+from rl.agent.acting import MODE, ActingPolicy
 from rl.replay.reader import StoreReader
 from rl.runtime.run_dir import RunDir
 from rl.runtime.weights import WeightsError
@@ -127,7 +127,7 @@ def action_of(run: RunDir, version: int) -> Float32 | None:
     except (WeightsError, FileNotFoundError):
         assert version not in weights.versions(), f"published version {version} cannot be read"
         return None
-    return policy.act(observation, deterministic=True)
+    return policy.act(observation, noise=MODE)
 
 
 def check_survived(run: RunDir, before: Snapshot) -> None:

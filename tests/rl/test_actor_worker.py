@@ -79,10 +79,10 @@ class FakeAgent:
 
     def __init__(self) -> None:
         self.value = -1.0
-        self.deterministic: list[bool] = []
+        self.noise: list[Float32 | None] = []
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
-        self.deterministic.append(deterministic)
+    def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32:
+        self.noise.append(noise)
         return np.full(7, self.value, np.float32)
 
     def load_tensors(self, tensors: Any) -> None:
@@ -152,7 +152,7 @@ def test_each_step_is_stored_at_once_with_its_policy_version(tmp_path: Path) -> 
     episode = rig.reader().episode(0)
     assert episode.policy_version.tolist() == [first] * 3 + [second] * 2
     np.testing.assert_allclose(episode.action[:, 0], [0.1] * 3 + [0.2] * 2)
-    assert rig.agent.deterministic == [False] * 5
+    assert rig.agent.noise == [None] * 5
 
 
 def test_time_limit_is_truncation_and_success_is_termination(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from agent_cases import CPU, TINY, make_agent, make_batch, make_observation, make_spec
 
-from rl.agent.acting import ActingConfig, ActingPolicy, WeightsError
+from rl.agent.acting import MODE, ActingConfig, ActingPolicy, WeightsError
 from rl.agent.backbones import BackboneError, lpips_alexnet_trunk, torchvision_trunk
 from rl.agent.encoders import EncoderConfig, EncoderKind, HeadKind, ObservationEncoder
 from rl.agent.spec import AgentSpec
@@ -43,7 +43,7 @@ def test_views_of_another_size_get_their_own_pass_of_the_same_trunk() -> None:
     rows = count_trunk_calls(agent)
     agent.update(make_batch(spec, rows=4))
     assert rows == [8, 4, 8, 4]
-    assert agent.act(make_observation(spec), deterministic=True).shape == (7,)
+    assert agent.act(make_observation(spec), noise=MODE).shape == (7,)
 
 
 def test_every_view_reaches_the_feature() -> None:
@@ -92,7 +92,7 @@ def test_proprio_alone_is_enough() -> None:
     spec = make_spec(views={})
     agent = make_agent(spec)
     agent.update(make_batch(spec))
-    assert np.isfinite(agent.act(make_observation(spec), deterministic=False)).all()
+    assert np.isfinite(agent.act(make_observation(spec))).all()
 
 
 def test_bf16_keeps_float32_outside_the_trunk() -> None:

@@ -12,7 +12,7 @@ import torch
 from agent_cases import CPU, TINY, make_agent, make_batch, make_observation, make_spec, proprio_spec
 
 from rl import checkpoint
-from rl.agent.acting import ActingPolicy, WeightsError
+from rl.agent.acting import MODE, ActingPolicy, WeightsError
 from rl.agent.encoders import HeadKind
 from rl.agent.hindsight import HindsightConfig, HindsightHead
 from rl.agent.sac import SACAgent
@@ -85,11 +85,11 @@ def test_policy_and_critics_see_the_prediction() -> None:
     agent, batch = seeing_agent(), make_batch(SPEC)
     blind = make_agent(SPEC)
     assert agent.acting.encoder.out_dim == blind.acting.encoder.out_dim + 2 * len(GOAL)
-    before = agent.q_values(batch), agent.act(make_observation(SPEC), deterministic=True)
+    before = agent.q_values(batch), agent.act(make_observation(SPEC), noise=MODE)
     with torch.no_grad():
         head_of(agent).layers[-1].bias += 1.0
     assert not np.array_equal(before[0], agent.q_values(batch))
-    assert not np.array_equal(before[1], agent.act(make_observation(SPEC), deterministic=True))
+    assert not np.array_equal(before[1], agent.act(make_observation(SPEC), noise=MODE))
 
 
 def parameters(agent: SACAgent, prefix: str) -> dict[str, torch.Tensor]:
@@ -145,9 +145,9 @@ def test_actor_and_learner_act_bit_for_bit_alike(mode: GripperControl) -> None:
     actor.generator.set_state(agent.acting.generator.get_state())
     for seed in range(3):
         observation = make_observation(spec, seed)
-        for deterministic in (True, False):
-            expected = agent.act(observation, deterministic=deterministic)
-            np.testing.assert_array_equal(actor.act(observation, deterministic=deterministic), expected)
+        for noise in (MODE, None):
+            expected = agent.act(observation, noise=noise)
+            np.testing.assert_array_equal(actor.act(observation, noise=noise), expected)
     with pytest.raises(WeightsError):
         ActingPolicy(make_agent(spec).config, spec, device=CPU, seed=5).load_tensors(agent.policy_tensors())
 

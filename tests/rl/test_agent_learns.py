@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from agent_cases import make_agent, make_batch, make_spec, proprio_spec
 
+from rl.agent.acting import MODE
 from rl.agent.sac import SACAgent
 from rl.agent.spec import AgentSpec, GripperControl
-from robot.types import Observation, Source
+from robot.types import Float32, Observation, Source
 
 STEP, GOAL, LIMIT = 0.1, 0.05, 20
 SPEC = AgentSpec({}, proprio_spec(dim=1, fine=0.1), GripperControl.FIXED, active=(0,))
@@ -17,11 +18,13 @@ def observe(x: float) -> Observation:
     return Observation({}, np.array([x + 0.1], np.float32), 0.0)
 
 
-def reach(agent: SACAgent, start: float, deterministic: bool) -> list[tuple[float, np.ndarray, float, float]]:
+def reach(
+    agent: SACAgent, start: float, noise: Float32 | None
+) -> list[tuple[float, np.ndarray, float, float]]:
     """x moves by STEP * action; reward 1 and the end within GOAL of 0."""
     x, steps = start, []
     for _ in range(LIMIT):
-        action = agent.act(observe(x), deterministic=deterministic)
+        action = agent.act(observe(x), noise=noise)
         x_next = float(np.clip(x + STEP * action[0], -1, 1))
         reward = float(abs(x_next) < GOAL)
         steps.append((x, action, reward, x_next))
@@ -33,7 +36,7 @@ def reach(agent: SACAgent, start: float, deterministic: bool) -> list[tuple[floa
 
 def success(agent: SACAgent) -> float:
     starts = [-0.9, -0.6, -0.3, 0.3, 0.6, 0.9]
-    return float(np.mean([reach(agent, start, True)[-1][2] for start in starts]))
+    return float(np.mean([reach(agent, start, MODE)[-1][2] for start in starts]))
 
 
 def test_sparse_reach_is_learnt_from_its_own_experience() -> None:
@@ -42,7 +45,7 @@ def test_sparse_reach_is_learnt_from_its_own_experience() -> None:
     assert success(agent) < 0.5
     data: list[tuple[float, np.ndarray, float, float]] = []
     for _ in range(60):
-        data += reach(agent, float(rng.uniform(-1, 1)), False)
+        data += reach(agent, float(rng.uniform(-1, 1)), None)
         for _ in range(12):
             rows = [data[index] for index in rng.integers(len(data), size=64)]
             reward = np.array([row[2] for row in rows], np.float32)
@@ -73,7 +76,7 @@ def test_behaviour_cloning_fits_actions_through_the_encoder() -> None:
     agreed = [
         agent.act(
             Observation({v: im[i] for v, im in batch.images.items()}, batch.proprio[i], 0.0),
-            deterministic=True,
+            noise=MODE,
         )[6]
         == batch.action[i, 6]
         for i in range(16)

@@ -13,7 +13,7 @@ import torch
 from agent_cases import CPU, TINY, make_agent, make_batch, make_observation, make_spec
 
 from rl import checkpoint
-from rl.agent.acting import ActingPolicy, WeightsError
+from rl.agent.acting import MODE, ActingPolicy, WeightsError
 from rl.agent.sac import SACAgent
 from rl.agent.spec import GripperControl
 
@@ -46,9 +46,9 @@ def test_actor_and_learner_act_bit_for_bit_alike(mode: GripperControl) -> None:
     actor.generator.set_state(agent.acting.generator.get_state())
     for seed in range(4):
         observation = make_observation(spec, seed)
-        for deterministic in (True, False):
-            expected = agent.act(observation, deterministic=deterministic)
-            np.testing.assert_array_equal(actor.act(observation, deterministic=deterministic), expected)
+        for noise in (MODE, None):
+            expected = agent.act(observation, noise=noise)
+            np.testing.assert_array_equal(actor.act(observation, noise=noise), expected)
 
 
 def test_published_tensors_do_not_change_with_later_updates() -> None:
@@ -98,8 +98,8 @@ def test_ten_updates_equal_five_saved_loaded_and_five_more(tmp_path: Path) -> No
         agent.behaviour_cloning(make_batch(seed=99))
     metrics = run(straight, 0, 5) + run(straight, 5, 10)
     run(first, 0, 5)
-    first.act(make_observation(), deterministic=False)
-    straight.act(make_observation(), deterministic=False)
+    first.act(make_observation())
+    straight.act(make_observation())
     checkpoint.save(tmp_path, *first.state())
     loaded = checkpoint.load_latest(tmp_path)
     assert loaded is not None
@@ -110,8 +110,8 @@ def test_ten_updates_equal_five_saved_loaded_and_five_more(tmp_path: Path) -> No
     straight.behaviour_cloning(make_batch(seed=98))
     assert_equal_state(straight, second)
     np.testing.assert_array_equal(
-        straight.act(make_observation(), deterministic=False),
-        second.act(make_observation(), deterministic=False),
+        straight.act(make_observation()),
+        second.act(make_observation()),
     )
 
 

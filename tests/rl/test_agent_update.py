@@ -10,6 +10,7 @@ import torch
 from agent_cases import make_agent, make_batch, make_observation, make_spec
 
 from rl.agent import gripper
+from rl.agent.acting import MODE
 from rl.agent.sac import SACAgent, SACConfig
 from rl.agent.spec import AgentSpec, GripperControl
 from robot.types import Source
@@ -245,7 +246,7 @@ def test_only_controlled_entries_of_the_action_are_filled(mode: GripperControl, 
     spec = make_spec(mode, active=(1, 4))
     agent = make_agent(spec)
     assert spec.policy_dim == dims
-    action = agent.act(make_observation(spec), deterministic=False)
+    action = agent.act(make_observation(spec))
     assert action.dtype == np.float32 and np.abs(action).max() <= 1.0
     free = {
         GripperControl.FIXED: {1, 4},
@@ -260,10 +261,18 @@ def test_only_controlled_entries_of_the_action_are_filled(mode: GripperControl, 
 
 def test_deterministic_action_repeats_and_a_sample_does_not() -> None:
     agent, observation = make_agent(), make_observation()
-    mode = [agent.act(observation, deterministic=True) for _ in range(2)]
-    sample = [agent.act(observation, deterministic=False) for _ in range(2)]
+    mode = [agent.act(observation, noise=MODE) for _ in range(2)]
+    sample = [agent.act(observation) for _ in range(2)]
     np.testing.assert_array_equal(mode[0], mode[1])
     assert (sample[0][:6] != sample[1][:6]).all()
+
+
+def test_noise_counts_in_standard_deviations_and_leaves_the_generator_alone() -> None:
+    agent, observation = make_agent(std_init=0.5), make_observation()
+    before = agent.acting.generator.get_state()
+    mode, off = (agent.act(observation, noise=noise) for noise in (MODE, np.full_like(MODE, 0.8)))
+    np.testing.assert_allclose(np.arctanh(off[:6]) - np.arctanh(mode[:6]), 0.8 * 0.5, rtol=0.05)
+    assert torch.equal(before, agent.acting.generator.get_state())
 
 
 def test_nan_names_the_loss_and_applies_nothing() -> None:
@@ -287,7 +296,7 @@ def test_a_sensor_that_is_not_finite_never_becomes_an_action() -> None:
     observation = make_observation()
     observation.proprio[1] = np.nan
     with pytest.raises(FloatingPointError, match="finite action"):
-        make_agent().act(observation, deterministic=True)
+        make_agent().act(observation, noise=MODE)
 
 
 def test_other_views_or_sizes_are_named() -> None:
@@ -301,7 +310,7 @@ def test_other_views_or_sizes_are_named() -> None:
     ):
         agent.behaviour_cloning(make_batch(small))
     with pytest.raises(ValueError, match=r"observation\.images\[wrist\]"):
-        agent.act(make_observation(small), deterministic=True)
+        agent.act(make_observation(small), noise=MODE)
     with pytest.raises(ValueError, match=r"batch\.action: expected \(8, 7\), got \(8, 6\)"):
         agent.q_values(make_batch(action=np.zeros((8, 6), np.float32)))
 

@@ -32,7 +32,7 @@ WISH = np.array([0, 0.3, 0, 0, 0, 0, 0], np.float32)
 class Policy:
     """Always the same wish, so that a row shows who led it."""
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+    def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32:
         return WISH.copy()
 
     def load_tensors(self, tensors: Any) -> None: ...

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from PIL import Image as PilImage
 
 from rl.diagnostics.failures import TITLE_HEIGHT, FailureSheet
@@ -51,7 +52,11 @@ class ScriptedEnv(gym.Env[Any, Any]):
 
 
 class Still:
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
+    def __init__(self) -> None:
+        self.noise: list[Float32] = []
+
+    def act(self, observation: Observation, *, noise: Float32) -> Float32:
+        self.noise.append(noise)
         return np.zeros(7, np.float32)
 
 
@@ -66,6 +71,25 @@ def test_failures_are_counted_by_class_and_handed_over_with_their_frames() -> No
     assert result.as_metrics("final")["final/failures/dropped"] == 2
     assert [episode.index for episode in seen] == [1, 2, 3, 4]
     assert [int(frame["side"][0, 0, 0]) for frame in seen[1].frames] == [20, 21, 22, 23]
+
+
+def noise_of(share: float, seed: int = 5) -> list[Float32]:
+    actor = Still()
+    evaluation = Evaluation(ScriptedEnv(), actor, len(OUTCOMES), share, seed=seed)
+    while not evaluation.finished:
+        evaluation.step()
+    return actor.noise
+
+
+def test_the_noise_of_an_episode_follows_from_its_layout_alone() -> None:
+    assert not np.any(noise_of(0.0))
+    half, full, later = noise_of(0.5), noise_of(1.0), noise_of(1.0, seed=6)
+    np.testing.assert_array_equal(half, noise_of(0.5))
+    np.testing.assert_allclose(2.0 * np.array(half), full, rtol=1e-6)
+    # Episode k of ScriptedEnv has k + 1 steps: layout 6 is the second one here and the first one there.
+    np.testing.assert_array_equal(full[1], later[0])
+    with pytest.raises(ValueError, match=r"noise: expected a share in \[0, 1\], got 2"):
+        noise_of(2.0)
 
 
 def test_a_fault_is_a_class_of_its_own() -> None:

@@ -39,8 +39,8 @@ class Oracle:
     def __init__(self, last: float = 0.0) -> None:
         self.last = last
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
-        assert deterministic
+    def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32:
+        assert noise is not None and not noise.any()
         return np.full(7, self.last, np.float32)
 
     def q_values(self, batch: Batch) -> np.ndarray[Any, np.dtype[np.float32]]:

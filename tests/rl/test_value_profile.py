@@ -36,8 +36,8 @@ class Reading:
         self._index = list(env.proprio_spec.names).index(name)
         self.seen: list[Observation] = []
 
-    def act(self, observation: Observation, *, deterministic: bool) -> Float32:
-        assert deterministic
+    def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32:
+        assert noise is not None and not noise.any()
         self.seen.append(observation)
         return np.zeros(7, np.float32)
 

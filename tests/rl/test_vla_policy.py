@@ -10,6 +10,7 @@ import pytest
 import torch
 from vla_toy import CHUNK, INSTRUCTIONS, PROPRIO, toy_builder, toy_policy
 
+from rl.agent.acting import MODE
 from rl.vla.acting import ChunkActor
 from rl.vla.factory import load_policy
 from rl.vla.imitation import ImitationConfig, Lessons, chunks, imitate
@@ -115,13 +116,13 @@ def test_a_chunk_is_acted_out_and_forgotten_at_a_reset() -> None:
     policy.mode = lambda inputs: (calls.append(inputs), inner(inputs))[1]  # type: ignore[method-assign, func-returns-value]
     seen = Observation({}, np.zeros(2, np.float32), 0.0)
     for _ in range(CHUNK + 1):
-        assert actor.act(seen, deterministic=True).shape == (ACTION_DIM,)
+        assert actor.act(seen, noise=MODE).shape == (ACTION_DIM,)
     assert len(calls) == 2
     actor.forget()
-    actor.act(seen, deterministic=True)
+    actor.act(seen, noise=MODE)
     assert len(calls) == 3
-    with pytest.raises(ValueError, match="deterministic=True"):
-        actor.act(seen, deterministic=False)
+    with pytest.raises(ValueError, match="noise of zeros"):
+        actor.act(seen, noise=np.ones_like(MODE))
 
 
 def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
