@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
+import typing
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -72,7 +74,15 @@ def explain(
     if (unknown := re.search(r"Key '([^']+)' (?:is not in struct|not in)", text)) is not None:
         key = _full_key(text) or unknown.group(1)
         written = next((o.partition("=")[0].lstrip("+") for o in overrides if unknown.group(1) in o), key)
-        return f"{written}: unknown key of `groundhog {command}`; {_nearest(written, [*kinds, *groups])}"
+        of_entry = _entry_keys(written, kinds)
+        wrong, known = (written.rpartition(".")[2], of_entry) if of_entry else (written, [*kinds, *groups])
+        return f"{written}: unknown key of `groundhog {command}`; {_nearest(wrong, known)}"
+    if "Invalid type assigned: dict is not a subclass" in text:
+        entry = _full_key(text)
+        written = next((o.partition("=")[0].lstrip("+") for o in overrides if f".{entry}" in o), entry)
+        return (
+            f"{written}: there is no {entry}; a key changes what a file has, such as configs/robot/a1x.yaml"
+        )
     if (foreign := re.search(r"Could not override '([^']+)'", text)) is not None:
         return f"{foreign.group(1)}: not for `groundhog {command}`; its groups: {', '.join(groups) or 'none'}"
     unread = next((e for e in chain if isinstance(e, OverrideParseException)), None)
@@ -85,6 +95,17 @@ def explain(
         return f"{key}: {_nearest(wrong.group(1) if wrong else '', [m.lower() for m in kind.__members__])}"
     detail = str(chain[-1]).splitlines()[0]
     return f"{key}: {detail}" if key else detail
+
+
+def _entry_keys(key: str, kinds: Mapping[str, Any]) -> list[str]:
+    """What an entry of the mapping that `key` is in can hold, such as a view of `robot.cameras`; else nothing."""
+    for name, kind in kinds.items():
+        if typing.get_origin(kind) is dict and key.startswith(f"{name}."):
+            schema = typing.get_args(kind)[1]
+            return (
+                [each.name for each in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
+            )
+    return []
 
 
 def _full_key(text: str) -> str | None:

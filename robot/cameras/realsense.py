@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -167,7 +168,8 @@ class RealSenseStream:
             listed = ", ".join(f"{serial} ({_info(device, 'name')})" for serial, device in found.items())
             raise DeviceError(
                 f"{self._name}: no RealSense with serial number {self._config.serial} is attached; found: "
-                f"{listed or 'none'}. Check the cable, and that its udev rules are installed"
+                f"{listed or 'none'}. Check the cable, and that its udev rules are installed; in YAML a serial number "
+                "that begins with 0 needs quotes"
             )
         return found[self._config.serial]
 
@@ -254,8 +256,19 @@ def _info(device: Any, key: str) -> str | None:
     return str(device.get_info(which)) if device.supports(which) else None
 
 
-if __name__ == "__main__":
-    print(
-        "\n".join(list_attached())
-        or "no RealSense is attached: check the cable, and that its udev rules are installed"
+def main() -> int:
+    """List what is attached; returns 1 where nothing is."""
+    try:
+        found = list_attached()
+    except DeviceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    nothing = (
+        "no RealSense is attached: check the cable, and that its udev rules are installed (docs/robot.md)"
     )
+    print("\n".join(found) or nothing)
+    return int(not found)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -31,7 +31,7 @@ pytest.importorskip("libusb_package", reason="needs the realsense extra: pip ins
 
 from robot.cameras.config import CameraConfig
 from robot.sim import d435i
-from tests.robot.recorded_d435i import Unplugged, camera_of, stall
+from tests.robot.recorded_d435i import Unplugged, camera_of, freeze, stall
 
 pytestmark = pytest.mark.wall_clock
 
@@ -124,6 +124,17 @@ def test_a_stalled_camera_holds_then_ends_the_episode_and_comes_back(env: RobotE
     info = env.step(STAY)[-1]
     assert info["timestamp"] - info["image_timestamps"]["wrist"] < 0.3
     assert camera_of(env, "wrist").device.reconnected == 1
+
+
+def test_an_image_that_does_not_change_ends_the_episode_as_a_stall_does(env: RobotEnv) -> None:
+    frozen = freeze(env, "wrist", 2.0)
+    with pytest.raises(RobotFault, match=r"stale_frame.*wrist \(\d\.\d+ s old, the image does not change\)"):
+        for _ in range(30):
+            info = env.step(STAY)[-1]
+            assert info["timestamp"] - info["image_timestamps"]["wrist"] < 0.3 + 0.02
+    assert 1.2 < CLOCK.now() - frozen < 4.0
+    env.reset()  # waits until the thread has connected the camera again
+    assert camera_of(env, "wrist").device.reconnected >= 1
 
 
 def test_a_lost_camera_ends_the_episode_and_is_connected_again_when_the_operator_says_so(

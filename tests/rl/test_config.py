@@ -17,6 +17,7 @@ from robot.teleop.spacemouse import SpaceMouseConfig
 
 EXPERIMENTS = sorted(p.stem for p in (CONFIG_DIR / "experiment").glob("*.yaml"))
 REAL_TIME = ["robot.clock=wall"]
+NEEDED = {"show": ["path=x"], "evaluate": ["run=x"], "check-robot": ["robot=a1x_simulated_pixels"]}
 ARMS = sorted(p.stem for p in (CONFIG_DIR / "arm").glob("*.yaml"))
 
 
@@ -122,7 +123,7 @@ def test_a_wrong_override_is_named_with_its_remedy(override: str, message: str) 
 )
 def test_other_commands_refuse_as_clearly(command: str, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load(command, {"show": ["path=x"], "evaluate": ["run=x"]}.get(command, []) + [override])
+        load(command, [*NEEDED.get(command, []), override])
 
 
 @pytest.mark.parametrize("command", ["train", "record", "evaluate", "check-robot", "check-correction"])

@@ -10,6 +10,7 @@ import numpy as np
 
 from robot.cameras.device import RawFrame
 from robot.cameras.realsense import RealSenseStream
+from robot.cameras.repetition import Repetition
 from robot.cameras.view import CameraView
 from robot.clock import WallClock
 from robot.env import RobotEnv
@@ -54,6 +55,22 @@ def stall(env: RobotEnv, name: str, seconds: float) -> float:
         return None if clock.now() < began + seconds else frame
 
     stream.wait = losing  # type: ignore[method-assign]
+    return began
+
+
+def freeze(env: RobotEnv, name: str, seconds: float) -> float:
+    """Send one image under new stamps for so long, as a camera that hangs; its images are judged from now on."""
+    device, clock = camera_of(env, name).device, env.clock
+    device.config = replace(device.config, frozen_after=0.0)
+    device._repetition = Repetition(device.config.may_repeat)
+    stream, stuck, began = device._stream, device.newest().image, clock.now()
+    wait = stream.wait
+
+    def repeating(timeout: float) -> RawFrame | None:
+        frame = wait(timeout)
+        return frame if frame is None or clock.now() >= began + seconds else replace(frame, image=stuck)
+
+    stream.wait = repeating  # type: ignore[method-assign]
     return began
 
 

@@ -193,6 +193,19 @@ def test_a_camera_that_is_not_there_names_those_that_are() -> None:
     assert "serial number 000000000000 is attached; found: " in refused(serial="000000000000")
 
 
+def test_the_list_is_one_line_each_or_says_why_it_is_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> list[str]:
+        raise DeviceError("cameras: the package pyrealsense2 is missing")
+
+    for listed, code in ((lambda: ["a", "b"], 0), (list, 1), (missing, 1)):
+        monkeypatch.setattr(realsense, "list_attached", listed)
+        assert realsense.main() == code
+    shown = capsys.readouterr()
+    assert shown.out.startswith("a\nb\nno RealSense is attached") and shown.err.count("\n") == 1
+
+
 def sensor(read_only_white_balance: bool = False) -> Any:
     """A colour sensor of the library's own, with the options of a D435i."""
     made = rs.software_device().add_sensor("RGB Camera")
