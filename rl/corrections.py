@@ -80,6 +80,8 @@ def make_window(kind: CorrectionKind) -> OnStep:
     if not kind.by_hand:
         return lambda _observation, _info: None
     viewer, rates = Viewer(), Rates()
+    # Only the window in front hears keys.
+    silent = "CLICK THIS WINDOW" if kind is CorrectionKind.KEYBOARD else "DEVICE SILENT"
 
     def show(observation: Observation, info: dict[str, Any]) -> None:
         rates.count(info)
@@ -87,7 +89,7 @@ def make_window(kind: CorrectionKind) -> OnStep:
             observation.images,
             intervened=bool(info.get("intervened")),
             success=info.get("success"),
-            warning="DEVICE SILENT" if info.get("device_silent") else "",
+            warning=silent if info.get("device_silent") else "",
             counters=str(rates),
         )
 

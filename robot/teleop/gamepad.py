@@ -18,11 +18,12 @@ AXES = ("left_x", "left_y", "left_trigger", "right_x", "right_y", "right_trigger
 
 @dataclass(frozen=True)
 class GamepadConfig:
-    """Numbers of the axes and buttons of a pad, and how its input becomes a command.
+    """Which pad, the numbers of its axes and buttons, and how its input becomes a command.
 
     The defaults are those of Xbox-like pads on Linux; others number theirs otherwise.
     """
 
+    name: str | None = None  # a part of it, where several are plugged in
     left_x: int = 0  # right is +1
     left_y: int = 1  # down is +1
     left_trigger: int = 2  # released is -1, pressed +1
@@ -75,8 +76,9 @@ class GamepadTeleop:
             names = [
                 f"{pad.get_name()} ({pad.get_numaxes()} axes, {pad.get_numbuttons()} buttons)" for pad in seen
             ]
+            called = "" if config.name is None else f" called {config.name}"
             raise DeviceError(
-                f"gamepad: expected a pad with {config.num_axes} axes and {config.num_buttons} buttons, seen: "
+                f"gamepad: expected a pad{called} with {config.num_axes} axes and {config.num_buttons} buttons, seen: "
                 f"{', '.join(names) or 'none'}; connect one, check access to /dev/input, and that correction.gamepad "
                 "has the numbers of this pad"
             )
@@ -117,8 +119,11 @@ class GamepadTeleop:
         self._pad.quit()
 
     def _fits(self, pad: Any) -> bool:
+        config = self._config
         return bool(
-            pad.get_numaxes() >= self._config.num_axes and pad.get_numbuttons() >= self._config.num_buttons
+            (config.name or "").lower() in pad.get_name().lower()
+            and pad.get_numaxes() >= config.num_axes
+            and pad.get_numbuttons() >= config.num_buttons
         )
 
     def _shown(self, presses: Sequence[int]) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -87,7 +87,8 @@ class RawInput:
 
     delta: (6,) deflections in [-1, 1]. dead_man: held now, or pressed since the last reading.
     gripper_presses: how often the gripper key went down. events: in the order in which they came.
-    age: s since the device spoke. attached: it is still plugged in. axes, buttons: as in TeleopCommand.
+    age: s since the device spoke. attached: it is still plugged in. remedy: what makes it speak again, where that is
+    known. axes, buttons: as in TeleopCommand.
     """
 
     delta: Array
@@ -96,6 +97,7 @@ class RawInput:
     events: tuple[TeleopEvent, ...]
     age: float
     attached: bool = True
+    remedy: str = ""
     axes: tuple[float, ...] = ()
     buttons: tuple[int, ...] = ()
 
@@ -146,10 +148,11 @@ class Hands:
         if not self._silent:
             what = "silent" if raw.attached else "unplugged"
             _log.warning(
-                "%s has been %s for %.2f s: the policy is in charge until it is back",
+                "%s has been %s for %.2f s: the policy is in charge until it is back%s",
                 self._name,
                 what,
                 raw.age,
+                raw.remedy and f"; {raw.remedy}",
             )
         self._silent = True
 

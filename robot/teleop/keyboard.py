@@ -146,6 +146,7 @@ class KeyboardTeleop:
                 gripper_presses=presses.count(self._gripper),
                 events=tuple(events),
                 age=now - self._focused_at,
+                remedy="click its window",
             )
         )
 

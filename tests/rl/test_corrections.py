@@ -44,7 +44,13 @@ def test_the_spacemouse_comes_with_the_keyboards_verdicts(monkeypatch: pytest.Mo
     env.close()
 
 
-def test_the_window_shows_who_leads_the_rates_and_a_silent_device(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "warning"),
+    [(CorrectionKind.GAMEPAD, "DEVICE SILENT"), (CorrectionKind.KEYBOARD, "CLICK THIS WINDOW")],
+)
+def test_the_window_shows_who_leads_the_rates_and_a_silent_device(
+    kind: CorrectionKind, warning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown: list[tuple[bool, str, str]] = []
 
     class Screen:
@@ -55,18 +61,18 @@ def test_the_window_shows_who_leads_the_rates_and_a_silent_device(monkeypatch: p
     hand = TeleopCommand(delta=np.array([0, 0.2, 0, 0, 0, 0]), engaged=True)
     script = [TeleopCommand(), hand, hand, TeleopCommand(age=0.5)]
     env = HumanIntervention(make_robot_env(RobotConfig(obs=ObsKind.STATE)), ScriptedTeleop(script))
-    show = make_window(CorrectionKind.GAMEPAD)
+    show = make_window(kind)
     _, info = env.reset(seed=0)
     observation = env.unwrapped.robot.observe()
     show(observation, info)
     for _ in script:
         *_, info = env.step(np.zeros(7, np.float32))
         show(observation, info)
-    assert [(led, warning) for led, warning, _ in shown[1:]] == [
+    assert [(led, said) for led, said, _ in shown[1:]] == [
         (False, ""),
         (True, ""),
         (True, ""),
-        (False, "DEVICE SILENT"),
+        (False, warning),
     ]
     assert shown[-1][2] == "step 4   episode 1   successes 0   by hand 50%   10.0 Hz"
     env.close()

@@ -218,7 +218,9 @@ def test_closing_the_window_stops(
     assert keyboard[0].read().events == (TeleopEvent.STOP,)
 
 
-def test_without_focus_the_keyboard_is_silent(keyboard: tuple[KeyboardTeleop, Keys, VirtualClock]) -> None:
+def test_without_focus_the_keyboard_is_silent(
+    keyboard: tuple[KeyboardTeleop, Keys, VirtualClock], caplog: pytest.LogCaptureFixture
+) -> None:
     teleop, keys, clock = keyboard
     keys.hold("space", "w")
     assert teleop.read().engaged
@@ -226,6 +228,7 @@ def test_without_focus_the_keyboard_is_silent(keyboard: tuple[KeyboardTeleop, Ke
     clock.advance(0.25)
     command = teleop.read()
     assert not command.engaged and not command.delta.any() and command.age == pytest.approx(0.25)
+    assert caplog.messages[-1].endswith("the policy is in charge until it is back; click its window")
 
 
 def test_mouse_motion_does_not_fill_the_queue(
@@ -267,6 +270,13 @@ def test_no_gamepad_lists_what_was_seen(pygame: ModuleType) -> None:
     with pytest.raises(DeviceError, match="seen: none"):
         GamepadTeleop(VirtualClock())
     pygame.quit()
+    fitting = VirtualPad(pygame)
+    with pytest.raises(
+        DeviceError, match=r"expected a pad called Wheel with .*Virtual.* \(6 axes, 11 buttons\)"
+    ):
+        GamepadTeleop(VirtualClock(), GamepadConfig(name="Wheel"))
+    GamepadTeleop(VirtualClock(), GamepadConfig(name="virtual")).close()
+    fitting.detach()
     wheel = VirtualPad(pygame, axes=2, buttons=4)
     with pytest.raises(DeviceError, match=r"expected a pad with 6 axes and 8 buttons.*\(2 axes, 4 buttons\)"):
         GamepadTeleop(VirtualClock())
