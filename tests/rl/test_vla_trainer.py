@@ -205,6 +205,25 @@ def test_a_continued_trainer_goes_on_bit_by_bit(tmp_path: Path) -> None:
         made.close()
 
 
+def test_in_a_perfect_world_with_a_true_judge_imagination_teaches_what_execution_does(tmp_path: Path) -> None:
+    """Nothing but world and judge stands between the arms: the same samples, the same policy to the last bit."""
+    raw = CorrectionConfig(
+        anchors=correction_config(0.0).anchors, calibration=CalibrationConfig(mode=CalibrationMode.WMRL)
+    )
+    true = judge(low=0.0, high=1.0)
+    with (
+        toy(tmp_path / "real", judge(), correction_config(1.0)) as real,
+        toy(tmp_path / "raw", true, raw) as imagined,
+    ):
+        for _ in range(6):
+            executed, other = real.trainer.step(), imagined.trainer.step()
+        assert (executed["vla/groups_executed"], other["vla/groups_executed"]) == (4.0, 0.0)
+        assert executed["vla/groups_teaching"] > 0.0
+        theirs = imagined.policy.tensors()
+        for name, tensor in real.policy.tensors().items():
+            assert torch.equal(tensor, theirs[name]), name
+
+
 def test_published_mode_without_anchors_learns_from_the_raw_score(tmp_path: Path) -> None:
     raw = CorrectionConfig(
         anchors=correction_config(0.0).anchors, calibration=CalibrationConfig(mode=CalibrationMode.WMRL)

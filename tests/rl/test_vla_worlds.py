@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,13 +28,14 @@ from rl.schemas import CorrectionConfig, DemosConfig
 from rl.vla.execution import Robot
 from rl.vla.inputs import InputBuilder
 from rl.vla.judges import CheapScorer, DistortedJudge, DistortionConfig, RewardModelJudge, RobotScorer
-from rl.vla.policy import PolicySpec
+from rl.vla.policy import Decisions, PolicySpec
 from rl.vla.small import SmallConfig, SmallPolicy
-from rl.vla.trajectory import Sampler, Trajectory
+from rl.vla.trajectory import Recording, Sampler, Trajectory
 from rl.vla.worlds import GroupStart, SimulatorWorld, VideoWorld
 from rl.world_models.data import make_spec
 from robot.env import RobotEnv
-from robot.factory import RobotConfig, make_robot_env
+from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env
+from robot.sim.expert import ExpertNoise
 from robot.types import ACTION_DIM, Float32, Label, Observation
 from worldmodel.baselines import CopyLastFrame
 from worldmodel.counterfactual import BranchKind, Motion
@@ -116,6 +117,59 @@ def test_a_branch_is_what_the_robot_would_have_done(cell: Cell) -> None:
             np.testing.assert_allclose(values["proprio"], branch.observations[t + 1].proprio, atol=1e-5)
         assert (branch.outcome is Label.SUCCESS) == info["success"]
         assert int(branch.valid.sum()) == len(branch)
+
+
+class Script(Sampler):
+    """Members are numbered as they appear; `following` says what a member decides next."""
+
+    def __init__(self, builder: InputBuilder, following: Callable[[int], Decisions]) -> None:
+        self._builder, self._following = builder, following
+        self._members: list[Recording] = []
+
+    def decide(self, recordings: Sequence[Recording]) -> None:
+        for one in recordings:
+            if one not in self._members:
+                self._members.append(one)
+            inputs = self._builder.build(one.task, [one.observation])
+            one.decided(inputs, self._following(self._members.index(one)), 0)
+
+
+@pytest.mark.parametrize("task", ["press", "insert"])
+def test_the_simulated_world_repeats_execution(task: str, tmp_path: Path) -> None:
+    """A success, a shaky attempt and one that pushes downwards to the time limit, side by side and one by one."""
+    config = RobotConfig(task=task, obs=ObsKind.STATE)
+    env, other = make_robot_env(config, seed=0), make_robot_env(config, seed=9)
+    spec = PolicySpec((), (1, 1), env.proprio_spec, chunk=2, tokens=ACTION_DIM)
+    builder = InputBuilder(spec, {task: env.facts.instruction}, {task: env.proprio_spec})
+    leads = [make_expert(env, np.random.default_rng(i), ExpertNoise(level)) for i, level in enumerate((0, 1))]
+    down = np.array([0, 0, -1, 0, 0, 0, -1], np.float32)
+    generator = torch.Generator().manual_seed(0)
+    told: list[list[Decisions]] = [[], [], []]
+
+    def lead(member: int) -> Decisions:
+        actions = torch.zeros(1, 2, ACTION_DIM)  # one action, then rest
+        actions[0, 0] = torch.from_numpy(leads[member].act() if member < len(leads) else down)
+        tokens = torch.randint(21, actions.shape, generator=generator)
+        told[member].append(Decisions(actions, tokens, torch.rand(actions.shape, generator=generator)))
+        return told[member][-1]
+
+    with StoreWriter(tmp_path, make_schema(env), durable=False) as writer:
+        executed = Robot({task: env}, {task: writer}).execute(task, 5, len(told), Script(builder, lead))
+    left = [iter(decisions) for decisions in told]
+    again = Script(builder, lambda member: next(left[member]))
+    (imagined,) = SimulatorWorld({task: other}).imagine([GroupStart(task, 5)], len(told), again)
+    assert executed[0].outcome is Label.SUCCESS and executed[2].outcome is Label.FAILURE
+    for real, one in zip(executed, imagined, strict=True):
+        assert (one.outcome, len(one)) == (real.outcome, len(real))
+        assert one.distance == pytest.approx(real.distance, abs=1e-9)
+        np.testing.assert_array_equal(one.action, real.action)
+        for shown, seen in zip(one.observations, real.observations, strict=True):
+            np.testing.assert_allclose(shown.proprio, seen.proprio, atol=1e-6)
+        for name in ("tokens", "log_prob", "valid"):
+            assert torch.equal(getattr(one, name), getattr(real, name)), name
+        torch.testing.assert_close(one.inputs.proprio, real.inputs.proprio, rtol=0.0, atol=1e-6)
+    env.close()
+    other.close()
 
 
 def test_executed_groups_are_stored_and_paid_for(cell: Cell, tmp_path: Path) -> None:
