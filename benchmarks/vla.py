@@ -166,25 +166,31 @@ def _rows(directory: Path) -> Iterator[Row]:
     for path in directory.glob("*/result.json"):
         _, judge, _, _, *settings = path.parent.name.split("-")
         (row,) = json.loads(path.read_text())["rows"]
-        gates = [
-            record.get(f"calibration/{row['task']}/gate")
+        steps = [
+            record
             for record in map(json.loads, (path.parent / "metrics.jsonl").read_text().splitlines())
             if "vla/step" in record
         ]
-        known = [gate for gate in gates if gate is not None]
+        gates = _known(steps, f"calibration/{row['task']}/gate")
+        drift = _known(steps, "learner/kl")
         yield row | {
             "world": VIDEO if judge == VIDEO else "simulator",
             "judge": "reward_model" if judge == VIDEO else judge,
             "settings": "-".join(settings),
-            "gate_mean": float(np.mean(known)) if known else None,
+            "gate_mean": float(np.mean(gates)) if gates else None,
+            "kl_last": drift[-1] if drift else None,  # nats per token, from the imitated policy
             "commit": json.loads((path.parent / HEAD).read_text())["commit"],
         }
 
 
+def _known(steps: Sequence[Row], name: str) -> list[float]:
+    return [step[name] for step in steps if step.get(name) is not None]
+
+
 def _table(rows: Sequence[Row]) -> str:
     lines = [
-        "| task | world, judge | arm | seeds | success (95%) | robot executions | robot minutes | gate, mean |",
-        "|---|---|---|---|---|---|---|---|",
+        "| task | world, judge | arm | seeds | success (95%) | robot executions | robot minutes | gate, mean | drift |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     *group, _ = KEY
     for key in dict.fromkeys(tuple(row[name] for name in group) for row in rows):
@@ -193,12 +199,14 @@ def _table(rows: Sequence[Row]) -> str:
         success = pooled((r["success"], r["episodes"]) for r in of)
         executions = np.mean([r["robot_executions"] for r in of])
         minutes = np.mean([r["robot_seconds"] for r in of]) / 60.0
-        gates = [r["gate_mean"] for r in of if r["gate_mean"] is not None]
+        gates = _known(of, "gate_mean")
         gate = f"{np.mean(gates):.2f}" if gates and arm in ANCHORED else "-"
+        drifts = _known(of, "kl_last")
+        drift = f"{np.mean(drifts):.2f}" if drifts else "-"
         name = f"{arm} ({settings})" if settings else arm
         lines.append(
             f"| {task} | {world}, {judge} | {name} | {len(of)} | {success.rate:.3f} "
-            f"({success.low:.3f}-{success.high:.3f}) | {executions:.0f} | {minutes:.1f} | {gate} |"
+            f"({success.low:.3f}-{success.high:.3f}) | {executions:.0f} | {minutes:.1f} | {gate} | {drift} |"
         )
     return "\n".join(lines)
 
