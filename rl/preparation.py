@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rl.agent.features import ProprioFeatures
 from rl.agent.spec import AgentSpec
 from rl.build import copy_episodes, make_schema, make_spec
 from rl.config import ConfigError
@@ -127,6 +128,7 @@ def _agent_spec(env: ArmEnv, config: TrainConfig) -> AgentSpec:
     spec = make_spec(env, config.gripper)
     try:
         config.agent.hindsight.check(spec)
+        ProprioFeatures(spec.proprio, config.agent.encoder.unseen)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return spec

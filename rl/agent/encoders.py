@@ -42,6 +42,7 @@ class EncoderConfig:
 
     channels, kernels, strides, paddings: one entry per convolution of the scratch trunk, in pixels.
     feature_dim: width of the image feature. spatial_features: weightings per channel of the spatial head.
+    unseen: readings, by name, that policy and critics are not shown; they are recorded all the same.
     proprio_dim: width of a learned projection of the proprio features; 0 passes them on as they are.
     backbone: torchvision model name. weights: file with a frozen trunk's weights. bf16: autocast of it.
     """
@@ -54,6 +55,7 @@ class EncoderConfig:
     paddings: tuple[int, ...] = (2, 1, 1)
     feature_dim: int = 64
     spatial_features: int = 8
+    unseen: tuple[str, ...] = ()
     proprio_dim: int = 0
     backbone: str = "resnet18"
     weights: Path | None = None
@@ -151,7 +153,7 @@ class ObservationEncoder(nn.Module):
         if hindsight is not None:
             hindsight.check(spec)
         self.bf16 = config.bf16
-        self.proprio = ProprioFeatures(spec.proprio)
+        self.proprio = ProprioFeatures(spec.proprio, config.unseen)
         self.proprio_head: nn.Module = nn.Identity()
         self.out_dim = self.proprio.out_dim
         if config.proprio_dim:

@@ -91,3 +91,17 @@ def test_features_show_the_millimetre_and_the_metre() -> None:
     np.testing.assert_allclose(features(near)[0], np.zeros(5), atol=1e-6)
     expected = [0.002 / 0.5, 10.0, -10.0, np.tanh(0.002 / 0.003), 1.0]
     np.testing.assert_allclose(features(far)[0], expected, rtol=1e-4)
+
+
+def test_readings_that_are_not_shown_change_nothing() -> None:
+    spec = proprio_spec(dim=3, fine=0.003)
+    features, whole = ProprioFeatures(spec, spec.names[1:2]), ProprioFeatures(spec)
+    seen = torch.tensor([[0.102, 5.0, -0.3], [0.102, -5.0, -0.3]])
+    shown = features(seen)
+    assert features.out_dim == shown.shape[1] == 4 - int(spec.fine[1] > 0)
+    torch.testing.assert_close(shown[0], shown[1])
+    torch.testing.assert_close(shown[:, :2], whole(seen)[:, [0, 2]])
+    with pytest.raises(ValueError, match="unseen: elbow is no reading of this robot; there are"):
+        ProprioFeatures(spec, ["elbow"])
+    with pytest.raises(ValueError, match="at least one reading"):
+        ProprioFeatures(spec, spec.names)
