@@ -15,6 +15,8 @@ SYNTHETIC = "synthetic"  # the share of imagined transitions; it lies last in a 
 class Batch:
     """B transitions. images and next_images: view -> (B, H, W, 3) uint8; proprio (B, P); action (B, A).
 
+    steps: (B,) uint8, control steps from an observation to its next one, 1 unless returns look further ahead; reward
+    and gripper_changed are then discounted sums over them, terminated and truncated those of the last one.
     reward, gripper_changed, weight: (B,) float32. terminated, truncated, intervened: (B,) bool. source: (B,) uint8.
     goal_proprio (B, P): proprio, measured by the robot, at the next change of the gripper in the transition's episode,
     or at its success behind the last one; goal_known (B,) bool: False, and goal_proprio 0, where the episode is open,
@@ -27,6 +29,7 @@ class Batch:
     proprio: NDArray[np.float32]
     next_proprio: NDArray[np.float32]
     action: NDArray[np.float32]
+    steps: NDArray[np.uint8]
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -55,6 +58,7 @@ class Batch:
             "proprio",
             "next_proprio",
             "action",
+            "steps",
             "terminated",
             "truncated",
             "gripper_changed",

@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium as gym
 
 from rl.agent.spec import AgentSpec, GoalOffset, GoalUnit, GripperControl
-from rl.replay.reader import StoreReader
+from rl.replay.reader import Lookahead, StoreReader
 from rl.replay.sampler import Filter, PartConfig, TransitionSampler
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
@@ -67,13 +67,15 @@ def make_schema(env: ArmEnv) -> StoreSchema:
     )
 
 
-def make_samplers(real: Path, demo: Path, demo_share: str, online_share: str) -> dict[str, TransitionSampler]:
+def make_samplers(
+    real: Path, demo: Path, demo_share: str, online_share: str, ahead: Lookahead
+) -> dict[str, TransitionSampler]:
     """The real shares: `online` is all of the real store; `demo` is demonstrations and every corrected step of it."""
     online, demos = StoreReader(real), StoreReader(demo)
     corrections = PartConfig(online, filter=Filter.INTERVENED_ONLY)
     return {
-        demo_share: TransitionSampler([PartConfig(demos), corrections]),
-        online_share: TransitionSampler([PartConfig(online)]),
+        demo_share: TransitionSampler([PartConfig(demos), corrections], ahead),
+        online_share: TransitionSampler([PartConfig(online)], ahead),
     }
 
 

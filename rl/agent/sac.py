@@ -34,7 +34,8 @@ STATE_FORMAT = 1
 class SACConfig(ActingConfig):
     """Hyper-parameters of the update.
 
-    discount: per control step. tau: share of the online critic that enters the target per update.
+    discount: per control step. n_step: control steps that a target looks ahead, with their real rewards.
+    tau: share of the online critic that enters the target per update.
     lr: of every Adam; bc_lr: of the behaviour-cloning warm start.
     num_min_critics: size of the random subset of critics whose minimum is the target.
     policy_every: critic updates per policy update. backup_entropy: entropy bonus in the target.
@@ -46,6 +47,7 @@ class SACConfig(ActingConfig):
     """
 
     discount: float = 0.97
+    n_step: int = 1
     tau: float = 0.005
     lr: float = 3e-4
     bc_lr: float = 5e-4
@@ -67,6 +69,7 @@ class SACConfig(ActingConfig):
         super().__post_init__()
         checks = {
             "discount in [0, 1)": 0.0 <= self.discount < 1.0,
+            "n_step in [1, 255]": 1 <= self.n_step <= 255,
             "tau in (0, 1]": 0.0 < self.tau <= 1.0,
             "lr > 0": self.lr > 0.0,
             "bc_lr > 0": self.bc_lr > 0.0,
@@ -164,7 +167,10 @@ class SACAgent:
         return metrics
 
     def _td_target(self, step: StagedStep, next_features: Tensor) -> Tensor:
-        """y = r + discount (1 - terminated) min_{i in M} Q_target_i(s', a'), a' ~ pi(s'); M random. (B,)."""
+        """y = r + discount^n (1 - terminated) min_{i in M} Q_target_i(s', a'), a' ~ pi(s'); M random. (B,).
+
+        n: steps from s to s', over which r is the discounted sum.
+        """
         action, log_prob = self.acting.policy(next_features).sample(self._noise(len(next_features)))
         subset = None
         if self.config.num_min_critics < self.config.num_critics:
@@ -179,7 +185,8 @@ class SACAgent:
         reward = step.reward
         if self.acting.gripper is not None:
             reward = reward - self.config.gripper_penalty * step.gripper_changed
-        target: Tensor = reward + self.config.discount * step.not_terminated * value
+        discount = self.config.discount**step.steps
+        target: Tensor = reward + discount * step.not_terminated * value
         return target
 
     def _hindsight(

@@ -29,11 +29,12 @@ class StagedObservation:
 class StagedStep:
     """What a loss needs besides observations: action (B, policy_dim), gripper command index and rest (B,).
 
-    expert: 1 where a demonstration or a correction acted.
+    steps: control steps until the next observation. expert: 1 where a demonstration or a correction acted.
     """
 
     action: Tensor
     gripper: Tensor
+    steps: Tensor
     reward: Tensor
     not_terminated: Tensor
     gripper_changed: Tensor
@@ -81,6 +82,7 @@ class Staging:
         return StagedStep(
             action=action[:, self._indices].to(self._device),
             gripper=gripper.command_index(action[:, GRIPPER_INDEX]).to(self._device),
+            steps=self._column(batch.steps),
             reward=self._column(batch.reward),
             not_terminated=self._column(~batch.terminated),
             gripper_changed=self._column(batch.gripper_changed),

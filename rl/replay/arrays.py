@@ -27,6 +27,7 @@ def empty_batch(schema: StoreSchema, size: int) -> Batch:
         proprio=np.empty((size, schema.proprio.dim), np.float32),
         next_proprio=np.empty((size, schema.proprio.dim), np.float32),
         action=np.empty((size, schema.action_dim), np.float32),
+        steps=np.ones(size, np.uint8),
         reward=np.empty(size, np.float32),
         terminated=np.empty(size, np.bool_),
         truncated=np.empty(size, np.bool_),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,21 @@ from rl.replay.store import RowCount, SegmentMap, StorePaths
 from robot.types import Episode, Float32
 
 Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """Returns over up to `steps` control steps of one episode: sum_k discount^k r_k, then the next observation."""
+
+    steps: int = 1
+    discount: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= 255 or not 0.0 <= self.discount <= 1.0:
+            raise ValueError(f"Lookahead: expected 1..255 steps and a discount in [0, 1], got {self}")
+
+
+ONE_STEP = Lookahead()
 
 
 class GrowingRows:
@@ -153,27 +169,50 @@ class StoreReader:
             out[target] = frames[segment][local]
         return out
 
-    def gather(self, rows: Rows, out: Batch) -> None:
-        """Fill `out`, len(rows) long, with the transitions that start at `rows`, some of `valid_starts`."""
-        for view in self.schema.views:
-            self.frames(view, rows, out.images[view])
-            self.frames(view, rows + 1, out.next_images[view])
+    def gather(self, rows: Rows, out: Batch, ahead: Lookahead = ONE_STEP) -> None:
+        """Fill `out`, len(rows) long, with the transitions that start at `rows`, some of `valid_starts`.
+
+        With `ahead` each return goes on for so many steps, at most to the end of its episode or to what is visible.
+        """
         records = self.records(rows)
         out.proprio[...] = records["observation"]["proprio"]
-        out.next_proprio[...] = self._proprio(rows + 1)
-        out.goal_proprio[...], out.goal_known[...] = self._goals.at(rows)
         transition = records["transition"]
-        for name in (
-            "action",
-            "reward",
-            "terminated",
-            "truncated",
-            "intervened",
-            "gripper_changed",
-            "source",
-        ):
+        for name in ("action", "intervened", "source"):
             getattr(out, name)[...] = transition[name]
+        if ahead.steps == 1:
+            last, ending = rows, transition
+            out.steps[...] = 1
+            for name in ("reward", "gripper_changed"):
+                getattr(out, name)[...] = transition[name]
+        else:
+            last = rows + self._look_ahead(rows, out, ahead) - 1
+            ending = self.records(last)["transition"]
+        for name in ("terminated", "truncated"):
+            getattr(out, name)[...] = ending[name]
+        for view in self.schema.views:
+            self.frames(view, rows, out.images[view])
+            self.frames(view, last + 1, out.next_images[view])
+        out.next_proprio[...] = self._proprio(last + 1)
+        out.goal_proprio[...], out.goal_known[...] = self._goals.at(rows)
         out.weight[...] = 1.0
+
+    def _look_ahead(self, rows: Rows, out: Batch, ahead: Lookahead) -> Rows:
+        """Fill steps and discounted sums of `out`; returns the steps (N,)."""
+        reach = rows[:, None] + np.arange(ahead.steps + 1)
+        visible = reach < self._num_rows
+        records = self.records(np.where(visible, reach, rows[:, None]).ravel()).reshape(reach.shape)
+        episode, transition = records["observation"]["episode"], records["transition"][:, :-1]
+        over = transition["terminated"] | transition["truncated"]
+        # Step k counts if its next observation is one of the same episode, and no step before it ended that.
+        goes_on = (visible & (episode == episode[:, :1]))[:, 1:]
+        goes_on[:, 1:] &= ~over[:, :-1]
+        counts = np.logical_and.accumulate(goes_on, axis=1)
+        factors = counts * np.power(ahead.discount, np.arange(ahead.steps))
+        for name in ("reward", "gripper_changed"):
+            getattr(out, name)[...] = (factors * transition[name]).sum(axis=1)
+        steps: Rows = counts.sum(axis=1)
+        out.steps[...] = steps
+        return steps
 
     def episode(self, number: int) -> Episode:
         """The finished episode `number`, arrays copied. Raises StoreError where there is none."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rl.batch import Batch
 from rl.replay.arrays import empty_batch, slice_batch
 from rl.replay.errors import EmptyShareError
-from rl.replay.reader import GrowingRows, Rows, StoreReader
+from rl.replay.reader import ONE_STEP, GrowingRows, Lookahead, Rows, StoreReader
 from rl.replay.schema import StoreSchema
 from robot.types import Clip
 
@@ -145,10 +145,14 @@ class _Union:
 
 
 class TransitionSampler:
-    """Draws transitions uniformly over its parts, e.g. demonstrations plus corrections of the real store."""
+    """Draws transitions uniformly over its parts, e.g. demonstrations plus corrections of the real store.
 
-    def __init__(self, parts: Sequence[PartConfig]) -> None:
+    ahead: how far their returns look.
+    """
+
+    def __init__(self, parts: Sequence[PartConfig], ahead: Lookahead = ONE_STEP) -> None:
         self._union = _Union(parts)
+        self._ahead = ahead
         self.schema = self._union.schema
 
     @property
@@ -167,7 +171,7 @@ class TransitionSampler:
             raise ValueError(f"out: expected a batch of {n} transitions, got {len(batch)}")
         filled = 0
         for reader, rows in self._union.draw(n, rng):
-            reader.gather(rows, slice_batch(batch, filled, filled + len(rows)))
+            reader.gather(rows, slice_batch(batch, filled, filled + len(rows)), self._ahead)
             filled += len(rows)
         return batch
 

@@ -23,7 +23,7 @@ from rl.diagnostics.value import ValueCheck
 from rl.pictures import save_film
 from rl.replay.arrays import empty_batch
 from rl.replay.mixer import Mixer, Sampler
-from rl.replay.reader import StoreReader
+from rl.replay.reader import Lookahead, StoreReader
 from rl.replay.writer import StoreWriter
 from rl.runtime.imagining import TRAIN_SEED, make_share
 from rl.runtime.run_dir import RunDir
@@ -68,7 +68,8 @@ def make_learner(run: RunDir) -> Worker:
             weights.pin(int(state["policy_version"]))
         checkpoint.save(run.checkpoints, tensors, {"updates": updates, "learner": state, "agent": scalars})
 
-    samplers = make_samplers(run.real, run.demo, DEMO, ONLINE)
+    ahead = Lookahead(config.agent.n_step, config.agent.discount)
+    samplers = make_samplers(run.real, run.demo, DEMO, ONLINE, ahead)
     extra: dict[str, Sampler] = {}
     share = None
     if config.synthetic.on:

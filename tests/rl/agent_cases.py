@@ -51,6 +51,7 @@ def make_batch(spec: AgentSpec | None = None, rows: int = 8, seed: int = 0, **ch
         proprio=proprio(),
         next_proprio=proprio(),
         action=action,
+        steps=np.ones(rows, np.uint8),
         reward=rng.random(rows).astype(np.float32),
         terminated=np.arange(rows) % 4 == 0,
         truncated=np.arange(rows) % 4 == 1,

@@ -41,6 +41,16 @@ def test_truncation_bootstraps_and_termination_does_not() -> None:
     np.testing.assert_allclose(target, [2.8, 2.8, 1.0], rtol=1e-6)
 
 
+def test_a_target_that_looks_ahead_discounts_by_its_steps() -> None:
+    agent = make_agent(PROPRIO_ONLY, discount=0.9)
+    constant_targets(agent, [2.0] * 4)
+    ends = {"terminated": np.array([False, False, True]), "truncated": np.zeros(3, bool)}
+    target = td_target(
+        agent, rows=3, reward=np.ones(3, np.float32), steps=np.array([1, 3, 3], np.uint8), **ends
+    )
+    np.testing.assert_allclose(target, [2.8, 1.0 + 0.9**3 * 2.0, 1.0], rtol=1e-6)
+
+
 def test_two_state_chain_reaches_its_analytic_values() -> None:
     """s0 -> s1 (reward 0, truncated), s1 -> end (reward 1, terminal): Q(s1) = 1, Q(s0) = discount."""
     agent = make_agent(PROPRIO_ONLY, discount=0.5, tau=0.1, lr=3e-3, num_critics=2)

@@ -69,7 +69,7 @@ def test_kill_at_random_moments_loses_no_committed_row(tmp_path: Path) -> None:
             if info.num_transitions:
                 flags = reader.records(np.array([info.end_row - 2]))["transition"]
                 assert flags["terminated"][0] or flags["truncated"][0]
-    assert kept > KILLS * 50, "the writer was always killed before it wrote anything"
+    assert kept > KILLS * 5, "the writer was always killed before it wrote anything"
 
 
 def test_reader_never_sees_a_torn_row_while_the_writer_writes(tmp_path: Path) -> None:

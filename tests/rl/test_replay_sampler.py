@@ -18,7 +18,7 @@ from rl.replay.errors import EmptyShareError, SchemaMismatchError
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.memory_plan import MemoryPlanError, plan
 from rl.replay.mixer import Mixer, MixerConfig, Waiting, exact_counts
-from rl.replay.reader import StoreReader
+from rl.replay.reader import Lookahead, StoreReader
 from rl.replay.sampler import (
     ClipSampler,
     Filter,
@@ -90,6 +90,41 @@ def test_draws_are_uniform_over_the_union(tmp_path: Path, rng: np.random.Generat
     drawn = collections.Counter(batch.proprio[:, 1].tolist())  # steps 0..2 lie in both stores
     for step in range(9):
         assert drawn[step] == pytest.approx(2000 if step < 3 else 1000, rel=0.12)
+
+
+def test_returns_look_ahead_within_their_episode_and_within_what_is_visible(tmp_path: Path) -> None:
+    ahead = Lookahead(3, 0.5)
+    with StoreWriter(tmp_path / "real", schema()) as writer:
+        for ending in ("success", "timeout", "open"):
+            number = writer.begin_episode(observation(writer.num_episodes, 0))
+            for step in range(4):
+                ends = step == 3 and ending != "open"
+                writer.add(
+                    transition(
+                        number,
+                        step,
+                        terminated=ends and ending == "success",
+                        truncated=ends and ending == "timeout",
+                    )
+                )
+            if ending != "open":
+                writer.end_episode(DONE)
+        reader = StoreReader(tmp_path / "real")
+        rows = reader.valid_starts
+        batch, single = empty_batch(schema(), len(rows)), empty_batch(schema(), len(rows))
+        reader.gather(rows, batch, ahead)
+        reader.gather(rows, single)
+    assert batch.steps.tolist() == [3, 3, 2, 1] * 3 and single.steps.tolist() == [1] * 12
+    assert batch.reward.tolist() == [0.0, 0.25, 0.5, 1.0] + [0.0] * 8
+    assert batch.terminated.tolist() == [False, True, True, True] + [False] * 8
+    assert batch.truncated.tolist() == [False] * 4 + [False, True, True, True] + [False] * 4
+    for k, (episode, step) in enumerate(batch.proprio.astype(int).tolist()):
+        arrives = step + int(batch.steps[k])
+        np.testing.assert_array_equal(batch.next_proprio[k], [episode, arrives])
+        np.testing.assert_array_equal(batch.next_images["wrist"][k], image("wrist", episode, arrives))
+        np.testing.assert_array_equal(batch.action[k], single.action[k])
+    with pytest.raises(ValueError, match=r"1\.\.255 steps"):
+        Lookahead(0)
 
 
 def test_newest_window(tmp_path: Path, rng: np.random.Generator) -> None:
