@@ -57,7 +57,7 @@ TASKS = {
         "imitation.steps=1000",
         "small.hidden=256",
         "small.chunk=3",
-        "grpo.learning_rate=0.0001",  # at 0.0003 the divergence from the imitated policy is 1 nat per token in 12 steps
+        "grpo.learning_rate=0.0003",  # 0.001 loses the millimetres of the imitated policy, 0.0001 hardly leaves it
     ],
 }
 COMMON = [
