@@ -58,9 +58,7 @@ def alone(steps: int, image_px: int) -> dict[str, Any]:
     overruns = 0
     values, info = env.reset(seed=0)
     while len(periods) < steps:
-        values, _, terminated, truncated, info = env.step(
-            policy.act(to_observation(values, info))
-        )
+        values, _, terminated, truncated, info = env.step(policy.act(to_observation(values, info)))
         periods.append(info["period"])
         overruns += info["overrun"]
         if terminated or truncated:

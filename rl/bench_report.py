@@ -85,7 +85,7 @@ def draw_curves(path: Path, title: str, arms: Mapping[str, Sequence[Mapping[str,
             axis.fill_between(grid, stack.min(0), stack.max(0), color=f"C{colour}", alpha=0.15)
     for axis, label in zip(axes, ("environment steps", "updates", "minutes"), strict=True):
         axis.set(xlabel=label, ylim=(-0.03, 1.05))
-    axes[0].set(ylabel="success, deterministic policy")
+    axes[0].set(ylabel="success, no corrections")
     axes[0].legend(loc="lower right", fontsize=8)
     figure.suptitle(title)
     save_figure(path, figure, dpi=90)

@@ -24,6 +24,7 @@ COPIED = [
     "wilson_low",
     "wilson_high",
     "eval_episodes",
+    "eval_noise",
     "cycle_steps",
     "env_steps",
     "updates",

@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium as gym
 
 from rl.agent.spec import AgentSpec, GoalOffset, GoalUnit, GripperControl
-from rl.replay.reader import Lookahead, StoreReader
+from rl.replay.reader import ONE_STEP, Lookahead, StoreReader
 from rl.replay.sampler import Filter, PartConfig, TransitionSampler
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
@@ -68,7 +68,7 @@ def make_schema(env: ArmEnv) -> StoreSchema:
 
 
 def make_samplers(
-    real: Path, demo: Path, demo_share: str, online_share: str, ahead: Lookahead
+    real: Path, demo: Path, demo_share: str, online_share: str, ahead: Lookahead = ONE_STEP
 ) -> dict[str, TransitionSampler]:
     """The real shares: `online` is all of the real store; `demo` is demonstrations and every corrected step of it."""
     online, demos = StoreReader(real), StoreReader(demo)

@@ -1,4 +1,4 @@
-"""`groundhog evaluate`: success rate of a published policy with its interval, deterministic, on fixed layouts."""
+"""`groundhog evaluate`: success rate of a published policy with its interval, on fixed layouts."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def _evaluate(overrides: list[str]) -> int:
     config, console = run.config, Console()
     weights = run.weights().load(request.version)
     out = Path(request.out) if request.out else run.path / "evaluations" / f"v{weights.version:06d}.json"
+    noise = config.actor.eval_noise if request.noise is None else request.noise
     _check_writable(out)  # before the minutes that the episodes take
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
     policy.load_tensors(weights.tensors)
@@ -42,7 +43,7 @@ def _evaluate(overrides: list[str]) -> int:
         teleop = make_teleop(request.correction, env, np.random.default_rng([config.seed, 4]))
         led = HumanIntervention(env, teleop) if teleop is not None else env
         show = make_window(request.correction.kind)
-        evaluation = Evaluation(led, policy, request.episodes, on_step=show)
+        evaluation = Evaluation(led, policy, request.episodes, noise, on_step=show)
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task("evaluating", total=request.episodes)
             while not evaluation.finished:
@@ -55,6 +56,7 @@ def _evaluate(overrides: list[str]) -> int:
     values = evaluation.result().as_metrics() | {
         "policy_version": weights.version,
         "updates": weights.updates,
+        "noise": noise,
     }
     # JSON knows no NaN, which is the cycle length where no episode succeeded.
     run.write_json(str(out.absolute()), {k: v if math.isfinite(v) else None for k, v in values.items()})

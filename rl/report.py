@@ -43,6 +43,7 @@ def write_report(run: RunDir, config: TrainConfig, console: Console) -> None:
         "image_px": config.robot.image_px,
         "clock": config.robot.clock.value,
         "bc_updates": config.learner.bc_updates,
+        "eval_noise": config.actor.eval_noise,
         "correction": config.correction.kind.value,
     }
     summary = summarise(run.metrics_path, run.real, config.robot.control_hz, facts)

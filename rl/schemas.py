@@ -218,11 +218,15 @@ def _check_by_hand(kind: CorrectionKind, clock: ClockKind) -> None:
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """Everything that `groundhog evaluate` needs. version: a published policy version; default the newest."""
+    """Everything that `groundhog evaluate` needs. version: a published policy version; default the newest.
+
+    noise: share of the policy's own spread that acts; default the run's `actor.eval_noise`.
+    """
 
     run: str = "???"
     episodes: int = 50
     version: int | None = None
+    noise: float | None = None
     device: str | None = None  # default that of the run
     correction: CorrectionConfig = field(default_factory=lambda: CorrectionConfig(CorrectionKind.NONE))
     out: str | None = None  # JSON file; default <run>/evaluations/v<version>.json
@@ -230,6 +234,8 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         if self.episodes < 1:
             raise ValueError(f"episodes: expected at least 1, got {self.episodes}")
+        if self.noise is not None and not 0.0 <= self.noise <= 1.0:
+            raise ValueError(f"noise: expected a share in [0, 1], got {self.noise}")
 
 
 class ShowSource(Enum):

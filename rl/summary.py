@@ -151,7 +151,7 @@ def _curves(left: Any, right: Any, records: Records, bc_line: float | None) -> N
         [r["env_steps"] for r in evaluations],
         [r["eval/success"] for r in evaluations],
         "o-",
-        label="deterministic policy, no corrections",
+        label="policy, no corrections",
     )
     for r in finals:
         low = max(0.0, r["final/success"] - r["final/wilson_low"])

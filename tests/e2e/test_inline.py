@@ -60,6 +60,7 @@ def test_evaluate_reproduces_the_final_evaluation_of_training(run: RunDir) -> No
     again = json.loads(out.read_text())
     assert again["eval/success"] == summary["final_success"]
     assert again["policy_version"] == summary["policy_version"]
+    assert again["noise"] == summary["eval_noise"]
     if summary["cycle_steps"] == summary["cycle_steps"]:
         assert again["eval/cycle_steps"] == summary["cycle_steps"] or again["eval/success"] == 0
 
