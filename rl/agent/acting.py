@@ -153,7 +153,7 @@ class ActingPolicy(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """A copy on the CPU of exactly what acting needs; a frozen trunk is named by its checksum only."""
-        copies = {name: _copy(tensor) for name, tensor in self._learned().items()}
+        copies = {name: _copy(tensor) for name, tensor in self.learned().items()}
         copies[_FINGERPRINT] = self._fingerprint()
         return copies
 
@@ -164,20 +164,21 @@ class ActingPolicy(nn.Module):
         """
         self.check_tensors(tensors)
         with torch.no_grad():
-            for name, tensor in self._learned().items():
+            for name, tensor in self.learned().items():
                 tensor.copy_(tensors[name])
 
     def check_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Raise WeightsError where `load_tensors` would."""
         fingerprint = self._fingerprint()
-        check_weights(tensors, {**self._learned(), _FINGERPRINT: fingerprint})
+        check_weights(tensors, {**self.learned(), _FINGERPRINT: fingerprint})
         if not torch.equal(tensors[_FINGERPRINT].cpu(), fingerprint):
             raise WeightsError(
                 "weights: they belong to other inputs (views, proprio, gripper, goal or active dimensions) or to "
                 "another frozen backbone; start the actor with the learner's configuration"
             )
 
-    def _learned(self) -> dict[str, Tensor]:
+    def learned(self) -> dict[str, Tensor]:
+        """The tensors that learning changes, themselves."""
         frozen = "encoder.trunk." if self.encoder.checksum else None
         return {
             name: tensor

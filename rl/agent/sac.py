@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from rl.agent import gripper
 from rl.agent.acting import ActingConfig, ActingPolicy, check_weights
 from rl.agent.adam import AdamGroup, load_optimiser
+from rl.agent.averaging import WeightAverage
 from rl.agent.distribution import SATURATED, Certainty
 from rl.agent.networks import EnsembleMLP
 from rl.agent.spec import AgentSpec
@@ -35,7 +36,8 @@ class SACConfig(ActingConfig):
     """Hyper-parameters of the update.
 
     discount: per control step. n_step: control steps that a target looks ahead, with their real rewards.
-    tau: share of the online critic that enters the target per update.
+    tau: share of the online critic that enters the target per update. policy_average: share of the newest weights that
+    enters, per update, the average which acts; 0 = the newest weights act.
     lr: of every Adam; bc_lr: of the behaviour-cloning warm start.
     num_min_critics: size of the random subset of critics whose minimum is the target.
     policy_every: critic updates per policy update. backup_entropy: entropy bonus in the target.
@@ -49,6 +51,7 @@ class SACConfig(ActingConfig):
     discount: float = 0.97
     n_step: int = 1
     tau: float = 0.005
+    policy_average: float = 0.0
     lr: float = 3e-4
     bc_lr: float = 5e-4
     num_critics: int = 4
@@ -71,6 +74,7 @@ class SACConfig(ActingConfig):
             "discount in [0, 1)": 0.0 <= self.discount < 1.0,
             "n_step in [1, 255]": 1 <= self.n_step <= 255,
             "tau in (0, 1]": 0.0 < self.tau <= 1.0,
+            "policy_average in [0, 1]": 0.0 <= self.policy_average <= 1.0,
             "lr > 0": self.lr > 0.0,
             "bc_lr > 0": self.bc_lr > 0.0,
             "1 <= num_min_critics <= num_critics": 1 <= self.num_min_critics <= self.num_critics,
@@ -117,6 +121,9 @@ class SACAgent:
             self._adams["gripper"] = AdamGroup(gripper_parameters, config.lr, clip)
         if self.acting.encoder.hindsight is not None:
             self._adams["hindsight"] = AdamGroup(self.acting.encoder.hindsight.parameters(), config.lr, clip)
+        self._average = (
+            WeightAverage(self.acting.learned(), config.policy_average) if config.policy_average else None
+        )
         self._staging = Staging(spec, config.augment_px, device)
         self._generator = torch.Generator(device).manual_seed(noise_seed)
         self._rng = np.random.default_rng(shift_seed)
@@ -126,8 +133,8 @@ class SACAgent:
         return self.acting.act(observation, noise=noise)
 
     def policy_tensors(self) -> dict[str, Tensor]:
-        """A copy of what an actor's `ActingPolicy.load_tensors` takes."""
-        return self.acting.tensors()
+        """A copy of what an actor's `ActingPolicy.load_tensors` takes: the average of the weights, if there is one."""
+        return self.acting.tensors() | self._average_tensors()
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One update of critics and targets, and at every `policy_every`-th one of policy and temperature.
@@ -163,6 +170,8 @@ class SACAgent:
         self._track_targets()
         if improve_policy:
             metrics |= self._improve_policy(real_step, features[:trusted].detach())
+        if self._average is not None:
+            self._average.follow()
         self.updates += 1
         return metrics
 
@@ -268,7 +277,10 @@ class SACAgent:
         if self.acting.gripper is not None:
             loss = loss + gripper.cloning_loss(self.acting.gripper(features)[0], step.gripper).mean()
         hindsight, errors = self._hindsight(batch, now, goal_offset)
-        return self._descend({"cloning": loss} | hindsight, errors)
+        metrics = self._descend({"cloning": loss} | hindsight, errors)
+        if self._average is not None:
+            self._average.restart()
+        return metrics
 
     @torch.inference_mode()
     def q_values(self, batch: Batch) -> NDArray[np.float32]:
@@ -344,6 +356,7 @@ class SACAgent:
             for name, tensor in self._networks().items()
         }
         tensors |= {f"acting.{name}": tensor for name, tensor in self.acting.tensors().items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in self._average_tensors().items()}
         tensors |= {
             f"generator.{name}": generator.get_state() for name, generator in self._generators().items()
         }
@@ -358,14 +371,16 @@ class SACAgent:
             raise ValueError(f"agent state: expected format {STATE_FORMAT}, got {meta.get('format')}")
         if meta["spec"] != self.spec.to_json():
             raise ValueError(f"agent state: expected spec {self.spec.to_json()}, got {meta['spec']}")
-        parts = {prefix: _part(tensors, prefix) for prefix in ("acting", "generator")}
+        parts = {prefix: _part(tensors, prefix) for prefix in ("acting", "average", "generator")}
         adams = {group: _part(tensors, f"adam.{group}") for group in self._adams}
         rest = {
             name: t
             for name, t in tensors.items()
-            if name.split(".")[0] not in ("acting", "generator", "adam")
+            if name.split(".")[0] not in ("acting", "average", "generator", "adam")
         }
         self.acting.check_tensors(parts["acting"])
+        average = self._average.tensors if self._average is not None else {}
+        check_weights(parts["average"], average)
         check_weights(parts["generator"], {name: g.get_state() for name, g in self._generators().items()})
         check_weights(rest, self._networks())
         for group, state in adams.items():
@@ -374,12 +389,19 @@ class SACAgent:
         with torch.no_grad():
             for name, tensor in self._networks().items():
                 tensor.copy_(rest[name])
+            for name, tensor in average.items():
+                tensor.copy_(parts["average"][name])
         for name, generator in self._generators().items():
             generator.set_state(parts["generator"][name])
         for group, state in adams.items():
             self._adams[group].load_state(state)
         self._rng.bit_generator.state = meta["shifts"]
         self.updates = int(meta["updates"])
+
+    def _average_tensors(self) -> dict[str, Tensor]:
+        """A copy on the CPU of the averaged weights; {} where the newest ones act."""
+        average = self._average.tensors if self._average is not None else {}
+        return {name: tensor.to("cpu", copy=True) for name, tensor in average.items()}
 
     def _networks(self) -> dict[str, Tensor]:
         """Learned tensors beside the acting policy's."""

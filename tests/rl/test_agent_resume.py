@@ -51,6 +51,28 @@ def test_actor_and_learner_act_bit_for_bit_alike(mode: GripperControl) -> None:
             np.testing.assert_array_equal(actor.act(observation, noise=noise), expected)
 
 
+def test_the_average_follows_the_weights_and_a_warm_start_takes_it_along() -> None:
+    agent = make_agent(policy_every=1, policy_average=0.25)
+    name = "policy.head.bias"
+    agent.behaviour_cloning(make_batch())
+    weights = [agent.acting.tensors()[name]]
+    assert torch.equal(agent.policy_tensors()[name], weights[0])
+    for seed in range(2):
+        agent.update(make_batch(seed=seed))
+        weights.append(agent.acting.tensors()[name])
+    expected = 0.75 * (0.75 * weights[0] + 0.25 * weights[1]) + 0.25 * weights[2]
+    torch.testing.assert_close(agent.policy_tensors()[name], expected)
+    actor = make_actor(agent)
+    actor.load_tensors(agent.policy_tensors())  # whole: encoder and policy of one average
+
+
+def test_an_average_changes_nothing_of_what_is_learnt() -> None:
+    plain, averaged = make_agent(**SETTINGS), make_agent(**SETTINGS, policy_average=0.1)
+    assert run(plain, 0, 4) == run(averaged, 0, 4)
+    for name, tensor in plain.acting.tensors().items():
+        assert torch.equal(tensor, averaged.acting.tensors()[name])
+
+
 def test_published_tensors_do_not_change_with_later_updates() -> None:
     agent = make_agent(policy_every=1)
     tensors = agent.policy_tensors()
@@ -92,8 +114,10 @@ def test_weights_of_another_proprio_scale_are_refused() -> None:
         ActingPolicy(agent.config, other, device=CPU, seed=0).load_tensors(agent.policy_tensors())
 
 
-def test_ten_updates_equal_five_saved_loaded_and_five_more(tmp_path: Path) -> None:
-    straight, first = make_agent(**SETTINGS), make_agent(**SETTINGS)
+@pytest.mark.parametrize("average", [0.0, 0.1])
+def test_ten_updates_equal_five_saved_loaded_and_five_more(tmp_path: Path, average: float) -> None:
+    settings = SETTINGS | {"policy_average": average}
+    straight, first = make_agent(**settings), make_agent(**settings)
     for agent in (straight, first):
         agent.behaviour_cloning(make_batch(seed=99))
     metrics = run(straight, 0, 5) + run(straight, 5, 10)
@@ -103,7 +127,7 @@ def test_ten_updates_equal_five_saved_loaded_and_five_more(tmp_path: Path) -> No
     checkpoint.save(tmp_path, *first.state())
     loaded = checkpoint.load_latest(tmp_path)
     assert loaded is not None
-    second = make_agent(seed=77, **SETTINGS)
+    second = make_agent(seed=77, **settings)
     second.load_state(loaded.tensors, loaded.meta)
     assert run(second, 5, 10) == metrics[5:]
     second.behaviour_cloning(make_batch(seed=98))
