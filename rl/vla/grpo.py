@@ -47,18 +47,13 @@ class GRPOConfig:
 
 @dataclass(frozen=True)
 class GRPOBatch:
-    """D decisions: inputs, tokens (D, C, ...), old log_prob (D, C, K), advantage (D,), valid (D, C), weight (D,).
-
-    weight: mean length of the batch's trajectories over that of the decision's own, so that each trajectory counts
-    alike. Counted by tokens, long failures outweigh short successes and what is learned is mostly to scatter.
-    """
+    """D decisions: inputs, tokens (D, C, ...), old log_prob (D, C, K), advantage (D,), valid (D, C)."""
 
     inputs: PolicyInputs
     tokens: Tensor
     log_prob: Tensor
     advantage: Tensor
     valid: Tensor
-    weight: Tensor
 
     def __len__(self) -> int:
         return len(self.advantage)
@@ -71,7 +66,6 @@ class GRPOBatch:
             self.log_prob[index],
             self.advantage[index],
             self.valid[index],
-            self.weight[index],
         )
 
 
@@ -100,14 +94,12 @@ def make_batch(
     ]
     if not members:
         return None
-    mean_length = sum(len(one) for one, _ in members) / len(members)
     return GRPOBatch(
         inputs=concatenate([one.inputs for one, _ in members]),
         tokens=torch.cat([one.tokens for one, _ in members]),
         log_prob=torch.cat([one.log_prob for one, _ in members]),
         advantage=torch.cat([torch.full((len(one.valid),), value) for one, value in members]),
         valid=torch.cat([one.valid for one, _ in members]),
-        weight=torch.cat([torch.full((len(one.valid),), mean_length / len(one)) for one, _ in members]),
     )
 
 
@@ -155,9 +147,9 @@ class GRPO:
         config, device = self._config, self._policy.device
         log_prob = self._policy.log_prob(batch.inputs, batch.tokens, config.temperature)
         old, advantage = batch.log_prob.to(device), batch.advantage.to(device)
+        # A mean over all tokens: each action counts alike, in long trajectories and in short ones.
         taken = batch.valid.to(device)[..., None].expand_as(log_prob)
-        per_token = surrogate(log_prob, old, advantage, config.clip_low, config.clip_high)
-        loss = (batch.weight.to(device).view(-1, 1, 1) * per_token)[taken].mean()
+        loss = surrogate(log_prob, old, advantage, config.clip_low, config.clip_high)[taken].mean()
         reference = self._reference.log_prob(batch.inputs, batch.tokens, config.temperature)
         kl = divergence(log_prob, reference)[taken].mean()
         total = loss + config.kl * kl

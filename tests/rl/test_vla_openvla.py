@@ -299,7 +299,7 @@ def test_one_group_relative_update_makes_the_better_likelier(checkpoint: Path) -
     drawn = policy.sample(inputs, torch.Generator().manual_seed(0), 1.6)
     advantage = torch.tensor([1.0, -1.0, 1.0, -1.0])
     valid = torch.ones(4, CHUNK, dtype=torch.bool)
-    batch = GRPOBatch(inputs, drawn.tokens, drawn.log_prob, advantage, valid, torch.ones(len(advantage)))
+    batch = GRPOBatch(inputs, drawn.tokens, drawn.log_prob, advantage, valid)
     config = GRPOConfig(learning_rate=1e-3, epochs=2, minibatch=2, temperature=1.6)
     grpo = GRPO(policy, policy.reference(), config)
     metrics = grpo.update(batch, np.random.default_rng(0))
