@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,9 +109,9 @@ def test_held_out_episodes_are_never_drawn_and_a_seed_repeats(
     drawn: list[np.ndarray] = []
     gather = StoreReader.gather
 
-    def watched(self: StoreReader, rows: np.ndarray, out: object) -> None:
+    def watched(self: StoreReader, rows: np.ndarray, *rest: Any) -> None:
         drawn.append(self.records(rows)["observation"]["episode"])
-        gather(self, rows, out)  # type: ignore[arg-type]
+        gather(self, rows, *rest)
 
     monkeypatch.setattr(StoreReader, "gather", watched)
     first = cloned(config)
