@@ -99,7 +99,8 @@ def test_a_state_is_a_snapshot(case: Case) -> None:
 
 def test_joints_arrive_in_about_the_duration_and_on_a_straight_line(case: Case) -> None:
     late = []
-    for way in (1.0, -1.0, 1.0):  # a machine that stands still for a moment spoils one of them, a wrong driver all
+    # A machine that stands still for a moment spoils one of the three, a wrong driver all.
+    for way in (1.0, -1.0, 1.0):
         start = case.arm.state().joint_positions
         goal = start + way * np.array([0.1, -0.05, 0.05, 0.1, -0.1, 0.1])
         sent = case.clock.now()
