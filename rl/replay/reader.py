@@ -14,7 +14,7 @@ from rl.replay.goals import EpisodeGoals
 from rl.replay.journal import EpisodeInfo, JournalReader
 from rl.replay.rows import Records, RowCodec
 from rl.replay.store import RowCount, SegmentMap, StorePaths
-from robot.types import Episode, Float32
+from robot.types import Episode
 
 Rows = NDArray[np.int64]
 
@@ -174,45 +174,30 @@ class StoreReader:
 
         With `ahead` each return goes on for so many steps, at most to the end of its episode or to what is visible.
         """
-        records = self.records(rows)
-        out.proprio[...] = records["observation"]["proprio"]
-        transition = records["transition"]
-        for name in ("action", "intervened", "source"):
-            getattr(out, name)[...] = transition[name]
-        if ahead.steps == 1:
-            last, ending = rows, transition
-            out.steps[...] = 1
-            for name in ("reward", "gripper_changed"):
-                getattr(out, name)[...] = transition[name]
-        else:
-            last = rows + self._look_ahead(rows, out, ahead) - 1
-            ending = self.records(last)["transition"]
-        for name in ("terminated", "truncated"):
-            getattr(out, name)[...] = ending[name]
-        for view in self.schema.views:
-            self.frames(view, rows, out.images[view])
-            self.frames(view, last + 1, out.next_images[view])
-        out.next_proprio[...] = self._proprio(last + 1)
-        out.goal_proprio[...], out.goal_known[...] = self._goals.at(rows)
-        out.weight[...] = 1.0
-
-    def _look_ahead(self, rows: Rows, out: Batch, ahead: Lookahead) -> Rows:
-        """Fill steps and discounted sums of `out`; returns the steps (N,)."""
         reach = rows[:, None] + np.arange(ahead.steps + 1)
         visible = reach < self._num_rows
         records = self.records(np.where(visible, reach, rows[:, None]).ravel()).reshape(reach.shape)
-        episode, transition = records["observation"]["episode"], records["transition"][:, :-1]
-        over = transition["terminated"] | transition["truncated"]
+        observation, transition = records["observation"], records["transition"][:, :-1]
         # Step k counts if its next observation is one of the same episode, and no step before it ended that.
-        goes_on = (visible & (episode == episode[:, :1]))[:, 1:]
-        goes_on[:, 1:] &= ~over[:, :-1]
+        goes_on = (visible & (observation["episode"] == observation["episode"][:, :1]))[:, 1:]
+        goes_on[:, 1:] &= ~(transition["terminated"] | transition["truncated"])[:, :-1]
         counts = np.logical_and.accumulate(goes_on, axis=1)
+        steps, each = counts.sum(axis=1), np.arange(len(rows))
         factors = counts * np.power(ahead.discount, np.arange(ahead.steps))
         for name in ("reward", "gripper_changed"):
             getattr(out, name)[...] = (factors * transition[name]).sum(axis=1)
-        steps: Rows = counts.sum(axis=1)
+        for name in ("action", "intervened", "source"):
+            getattr(out, name)[...] = transition[name][:, 0]
+        for name in ("terminated", "truncated"):
+            getattr(out, name)[...] = transition[name][each, steps - 1]
         out.steps[...] = steps
-        return steps
+        out.proprio[...] = observation["proprio"][:, 0]
+        out.next_proprio[...] = observation["proprio"][each, steps]
+        for view in self.schema.views:
+            self.frames(view, rows, out.images[view])
+            self.frames(view, rows + steps, out.next_images[view])
+        out.goal_proprio[...], out.goal_known[...] = self._goals.at(rows)
+        out.weight[...] = 1.0
 
     def episode(self, number: int) -> Episode:
         """The finished episode `number`, arrays copied. Raises StoreError where there is none."""
@@ -259,10 +244,6 @@ class StoreReader:
     @property
     def _journalled_rows(self) -> int:
         return self._episodes[-1].end_row if self._episodes else 0
-
-    def _proprio(self, rows: Rows) -> Float32:
-        proprio: Float32 = self.records(rows)["observation"]["proprio"]
-        return proprio
 
     def _map_segments(self, count: int) -> None:
         size = self.schema.segment_rows
