@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 
 from reward_model.interface import RewardModelError
 from rl import cli
-from rl.agent.acting import WeightsError as PolicyWeightsError
 from rl.agent.backbones import BackboneError
+from rl.agent.weights import WeightsError as PolicyWeightsError
 from rl.checkpoint import CheckpointError
 from rl.config import ConfigError, groups, keys
 from rl.replay.errors import StoreError

@@ -121,7 +121,7 @@ class Evaluation:
     on_step: Callable[[Observation, dict[str, Any]], None] | None = None
     seed: int = EVAL_SEED
     stopped: bool = False
-    _draws: np.random.Generator = field(default_factory=np.random.default_rng)
+    _draws: np.random.Generator = field(init=False, repr=False, compare=False)  # of the open episode
     _lengths: list[int] = field(default_factory=list)
     _succeeded: list[bool] = field(default_factory=list)
     _failures: Counter[str] = field(default_factory=Counter)

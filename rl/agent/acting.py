@@ -15,14 +15,11 @@ from rl.agent.encoders import EncoderConfig, ObservationEncoder
 from rl.agent.hindsight import HindsightConfig
 from rl.agent.networks import EnsembleMLP, GaussianPolicy
 from rl.agent.spec import GRIPPER_INDEX, AgentSpec, GripperControl
+from rl.agent.weights import WeightsError, check_weights, copied
 from robot.types import ACTION_DIM, Float32, Observation
 
 _FINGERPRINT = "fingerprint"
 MODE: Float32 = np.zeros(ACTION_DIM, np.float32)  # noise of the most probable action
-
-
-class WeightsError(ValueError):
-    """Weights that must not be used: other names, shapes or inputs, or values that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class ActingPolicy(nn.Module):
         tanh; MODE is none at all, None is a sample as in training. Raises ValueError on an observation of another
         shape, FloatingPointError where the result is not finite.
         """
-        action: Float32 = self.act_batch([observation], noise=None if noise is None else noise[None])[0]
+        action: Float32 = self.act_batch([observation], noise=noise)[0]
         return action
 
     @torch.inference_mode()
@@ -153,9 +150,7 @@ class ActingPolicy(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """A copy on the CPU of exactly what acting needs; a frozen trunk is named by its checksum only."""
-        copies = {name: _copy(tensor) for name, tensor in self.learned().items()}
-        copies[_FINGERPRINT] = self._fingerprint()
-        return copies
+        return copied(self.learned()) | {_FINGERPRINT: self._fingerprint()}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over weights from `tensors()` of the same spec and config.
@@ -188,27 +183,3 @@ class ActingPolicy(nn.Module):
 
     def _fingerprint(self) -> Tensor:
         return torch.tensor([self.spec.fingerprint(), self.encoder.checksum], dtype=torch.int64)
-
-
-def check_weights(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Raise WeightsError unless `tensors` has the names, shapes and dtypes of `expected` and is finite."""
-    missing, unknown = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    if missing or unknown:
-        raise WeightsError(
-            f"weights: missing {missing[:4]}, not expected {unknown[:4]}; use the same configuration"
-        )
-    for name, target in expected.items():
-        tensor = tensors[name]
-        if tensor.shape != target.shape or tensor.dtype != target.dtype:
-            raise WeightsError(
-                f"weights {name}: expected {tuple(target.shape)} {target.dtype}, got {tuple(tensor.shape)} "
-                f"{tensor.dtype}; use the same configuration"
-            )
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise WeightsError(
-                f"weights {name}: expected finite values, got NaN or infinity; keep the old weights"
-            )
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True).contiguous()

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+from rl.agent.weights import copied
+
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -42,11 +44,13 @@ class AdamGroup:
 
     def state(self) -> dict[str, Tensor]:
         """Copies of moments and step counts, named `<parameter>.<entry>`; empty before the first step."""
-        return {
-            f"{index}.{key}": value.detach().to("cpu", copy=True).contiguous()
-            for index, parameter in enumerate(self.parameters)
-            for key, value in self._adam.state.get(parameter, {}).items()
-        }
+        return copied(
+            {
+                f"{index}.{key}": value
+                for index, parameter in enumerate(self.parameters)
+                for key, value in self._adam.state.get(parameter, {}).items()
+            }
+        )
 
     def expected_state(self) -> dict[str, Tensor]:
         """A template of `state()` after a step: names, shapes and dtypes."""

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rl.agent import gripper
-from rl.agent.acting import ActingConfig, ActingPolicy, check_weights
+from rl.agent.acting import ActingConfig, ActingPolicy
 from rl.agent.adam import AdamGroup, load_optimiser
 from rl.agent.averaging import WeightAverage
 from rl.agent.distribution import SATURATED, Certainty
 from rl.agent.networks import EnsembleMLP
 from rl.agent.spec import AgentSpec
 from rl.agent.staging import StagedObservation, StagedStep, Staging
+from rl.agent.weights import check_weights, copied
 from rl.batch import Batch
 from robot.types import Float32, Observation
 
@@ -306,7 +307,7 @@ class SACAgent:
 
     def value_tensors(self) -> dict[str, Tensor]:
         """A copy of what `ValueModel.load_tensors` takes: the target critics."""
-        return {name: t.detach().to("cpu", copy=True) for name, t in self.target_critic.state_dict().items()}
+        return copied(self.target_critic.state_dict())
 
     def _noise(self, rows: int) -> Tensor:
         return torch.randn((rows, self.spec.policy_dim), generator=self._generator, device=self.device)
@@ -351,10 +352,7 @@ class SACAgent:
 
         A fresh agent of the same config and spec continues bit by bit after `load_state`.
         """
-        tensors = {
-            name: tensor.detach().to("cpu", copy=True).contiguous()
-            for name, tensor in self._networks().items()
-        }
+        tensors = copied(self._networks())
         tensors |= {f"acting.{name}": tensor for name, tensor in self.acting.tensors().items()}
         tensors |= {f"average.{name}": tensor for name, tensor in self._average_tensors().items()}
         tensors |= {
@@ -400,8 +398,7 @@ class SACAgent:
 
     def _average_tensors(self) -> dict[str, Tensor]:
         """A copy on the CPU of the averaged weights; {} where the newest ones act."""
-        average = self._average.tensors if self._average is not None else {}
-        return {name: tensor.to("cpu", copy=True) for name, tensor in average.items()}
+        return copied(self._average.tensors) if self._average is not None else {}
 
     def _networks(self) -> dict[str, Tensor]:
         """Learned tensors beside the acting policy's."""

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl.agent.acting import ActingPolicy, check_weights
+from rl.agent.acting import ActingPolicy
 from rl.agent.networks import EnsembleMLP
 from rl.agent.sac import SACConfig
 from rl.agent.staging import Staging
+from rl.agent.weights import check_weights
 from rl.batch import Batch
 
 

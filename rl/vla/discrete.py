@@ -1,4 +1,4 @@
-"""What policies share that choose one bin per action entry: log-probabilities to tokens and back, checks, copies."""
+"""What policies share that choose one bin per action entry: log-probabilities to tokens and back, checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from rl.agent.acting import WeightsError, check_weights
+from rl.agent.weights import WeightsError, check_weights
 from rl.vla.policy import PolicyError, PolicySpec
 
 
@@ -33,11 +33,6 @@ def check_spec(spec: PolicySpec, chunk: int) -> None:
             f"policy: expected a spec of {chunk} actions with {spec.action_dim} tokens each, got {spec.chunk} "
             f"with {spec.tokens}"
         )
-
-
-def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, apart from what learns on."""
-    return {name: weight.detach().to("cpu", copy=True).contiguous() for name, weight in weights.items()}
 
 
 def check_tensors(tensors: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> None:

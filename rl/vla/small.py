@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from rl.agent.encoders import EncoderConfig, FlattenHead, ScratchTrunk
 from rl.agent.features import ProprioFeatures
+from rl.agent.weights import copied
 from rl.vla import files
-from rl.vla.discrete import check_spec, check_tensors, chosen, copied, draw
+from rl.vla.discrete import check_spec, check_tensors, chosen, draw
 from rl.vla.policy import Decisions, PolicyInputs, PolicySpec
 
 _WORD = re.compile(r"\w+")

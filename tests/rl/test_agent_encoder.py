@@ -12,10 +12,11 @@ import pytest
 import torch
 from agent_cases import CPU, TINY, make_agent, make_batch, make_observation, make_spec
 
-from rl.agent.acting import MODE, ActingConfig, ActingPolicy, WeightsError
+from rl.agent.acting import MODE, ActingConfig, ActingPolicy
 from rl.agent.backbones import BackboneError, lpips_alexnet_trunk, torchvision_trunk
 from rl.agent.encoders import EncoderConfig, EncoderKind, HeadKind, ObservationEncoder
 from rl.agent.spec import AgentSpec
+from rl.agent.weights import WeightsError
 
 ALEXNET = [(11, 11, 3, 64), (5, 5, 64, 192), (3, 3, 192, 384), (3, 3, 384, 256), (3, 3, 256, 256)]
 

@@ -12,11 +12,12 @@ import torch
 from agent_cases import CPU, TINY, make_agent, make_batch, make_observation, make_spec, proprio_spec
 
 from rl import checkpoint
-from rl.agent.acting import MODE, ActingPolicy, WeightsError
+from rl.agent.acting import MODE, ActingPolicy
 from rl.agent.encoders import HeadKind
 from rl.agent.hindsight import HindsightConfig, HindsightHead
 from rl.agent.sac import SACAgent
 from rl.agent.spec import AgentSpec, GoalOffset, GoalUnit, GripperControl
+from rl.agent.weights import WeightsError
 from rl.batch import Batch
 
 GOAL = (GoalOffset(0, GoalUnit.METRE, 0.03, 0.003), GoalOffset(2, GoalUnit.RADIAN, 0.15, 0.06))

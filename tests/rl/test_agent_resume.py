@@ -13,9 +13,10 @@ import torch
 from agent_cases import CPU, TINY, make_agent, make_batch, make_observation, make_spec
 
 from rl import checkpoint
-from rl.agent.acting import MODE, ActingPolicy, WeightsError
+from rl.agent.acting import MODE, ActingPolicy
 from rl.agent.sac import SACAgent
 from rl.agent.spec import GripperControl
+from rl.agent.weights import WeightsError
 
 SETTINGS = {"bc_weight": 0.5, "grad_clip": 10.0, "encoder": TINY}
 

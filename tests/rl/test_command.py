@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 
 from rl import cli, command
 from rl.agent.acting import ActingPolicy
-from rl.agent.acting import WeightsError as PolicyWeightsError
 from rl.agent.spec import AgentSpec
+from rl.agent.weights import WeightsError as PolicyWeightsError
 from rl.build import make_spec
 from rl.checkpoint import CheckpointError
 from rl.config import load_dict

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rl.agent.weights import copied
 from rl.vla import files
-from rl.vla.discrete import check_spec, check_tensors, chosen, copied, draw
+from rl.vla.discrete import check_spec, check_tensors, chosen, draw
 from rl.vla.openvla.adaptation import add_lora, save_memory, trained
 from rl.vla.openvla.checkpoint import load_base, locate, open_checkpoint
 from rl.vla.openvla.config import OpenVLAConfig
