@@ -41,6 +41,7 @@ NAMES = {
     "oracle_policy_demo": "D: policy, early, demonstration states only, 8 per real step",
     "ceiling_trains_policy": "D, and imagined states train the policy",
     "ceiling_mixed": "D from demonstration and online states, and imagined states train the policy",
+    "ceiling_around": "half policy, half perturbed more, 8 per real step, and imagined states train the policy",
     "ceiling_short": "D in clips of 4, and imagined states train the policy",
     "ceiling_fresh": "D, newest 1,000 of each sign only, and imagined states train the policy",
 }

@@ -73,7 +73,9 @@ def make_learner(run: RunDir) -> Worker:
     extra: dict[str, Sampler] = {}
     share = None
     if config.synthetic.on:
-        extra[SYNTHETIC], share = make_share(run, config, agent, samplers[ONLINE], samplers[DEMO])
+        extra[SYNTHETIC], share = make_share(
+            run, config, agent, ahead, online=samplers[ONLINE], demo=samplers[DEMO]
+        )
     mixer = Mixer(samplers | extra)
     worker = LearnerWorker(
         agent,

@@ -23,7 +23,7 @@ from rl.imagination.oracle import OracleImaginer
 from rl.imagination.starts import StartPool
 from rl.imagination.valuing import ClipValues
 from rl.replay.arrays import empty_batch
-from rl.replay.reader import StoreReader
+from rl.replay.reader import Lookahead, StoreReader
 from rl.replay.sampler import TransitionSampler
 from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
@@ -95,7 +95,13 @@ def check_synthetic(config: TrainConfig) -> None:
 
 
 def make_share(
-    run: RunDir, config: TrainConfig, agent: SACAgent, online: TransitionSampler, demo: TransitionSampler
+    run: RunDir,
+    config: TrainConfig,
+    agent: SACAgent,
+    ahead: Lookahead,
+    *,
+    online: TransitionSampler,
+    demo: TransitionSampler,
 ) -> tuple[SyntheticQueues, SyntheticShare]:
     """The learner's side: the queues it draws from, and how much it draws."""
     board = run.board()
@@ -115,7 +121,7 @@ def make_share(
         return inline or board.silence("world_model") < STALLED_S
 
     balanced = config.synthetic.selection.mode is not SelectionMode.NONE
-    queues = SyntheticQueues(StoreReader(run.synthetic), config.synthetic.queues, balanced=balanced)
+    queues = SyntheticQueues(StoreReader(run.synthetic), config.synthetic.queues, ahead, balanced=balanced)
     share = SyntheticShare(
         queues,
         board,

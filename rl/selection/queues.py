@@ -13,7 +13,7 @@ from rl.batch import Batch
 from rl.replay.arrays import empty_batch, slice_batch
 from rl.replay.errors import EmptyShareError
 from rl.replay.journal import EndReason
-from rl.replay.reader import Rows, StoreReader
+from rl.replay.reader import ONE_STEP, Lookahead, Rows, StoreReader
 from robot.types import Label, Source
 
 MAX_USES = 1 << 15  # far below where the counter of draws would overflow
@@ -49,12 +49,15 @@ class SyntheticQueues:
 
     Only whole clips count, each with one label in all of its transitions: one that a dying worker left behind is half a
     clip. Either queue empty means that nothing may be drawn (`size` is 0): successes alone, or failures alone, would
-    shift the critic. balanced False is for the comparison without selection: one queue, drawn from uniformly. Raises
-    ValueError where a transition does not say that it is synthetic.
+    shift the critic. balanced False is for the comparison without selection: one queue, drawn from uniformly.
+    ahead: how far their returns look, at most to the end of their clip. Raises ValueError where a transition does not
+    say that it is synthetic.
     """
 
-    def __init__(self, reader: StoreReader, config: QueueConfig, *, balanced: bool = True) -> None:
-        self._reader, self._config, self._balanced = reader, config, balanced
+    def __init__(
+        self, reader: StoreReader, config: QueueConfig, ahead: Lookahead = ONE_STEP, *, balanced: bool = True
+    ) -> None:
+        self._reader, self._config, self._ahead, self._balanced = reader, config, ahead, balanced
         self.schema = reader.schema
         self.success_share = 0.5
         self._entries: NDArray[np.void] = np.zeros(0, _ENTRY)  # by row
@@ -158,7 +161,7 @@ class SyntheticQueues:
             if count
         ]
         rows = np.concatenate(drawn)
-        self._reader.gather(rows, slice_batch(batch, 0, n))
+        self._reader.gather(rows, slice_batch(batch, 0, n), self._ahead)
         np.add.at(self._entries["uses"], rows, 1)
         self.drawn += n
         if (self._entries["uses"][rows] >= self._config.max_uses).any():

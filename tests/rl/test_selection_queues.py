@@ -12,7 +12,7 @@ from replay_data import observation, schema, transition
 
 from rl.replay.errors import EmptyShareError
 from rl.replay.journal import EndReason, EpisodeOutcome
-from rl.replay.reader import StoreReader
+from rl.replay.reader import Lookahead, StoreReader
 from rl.replay.writer import StoreWriter
 from rl.selection.queues import QueueConfig, SyntheticQueues
 from robot.types import Label, Provenance, Source
@@ -66,6 +66,23 @@ def test_a_batch_has_exactly_the_share_of_successes(tmp_path: Path) -> None:
     }
     assert of == {Label.SUCCESS: 4, Label.FAILURE: 12}
     assert (batch.source == Source.SYNTHETIC).all() and not batch.goal_known.any()
+
+
+def test_returns_look_ahead_to_the_end_of_their_clip_and_no_further(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 5)
+        imagine(writer, Label.FAILURE, 5)
+    drawn = SyntheticQueues(StoreReader(tmp_path), QueueConfig(), Lookahead(3, 0.9))
+    drawn.refresh()
+    batch = drawn.sample(256, np.random.default_rng(0))
+    frame = {observation(e, s).proprio.tobytes(): (e, s) for e in (0, 1) for s in range(6)}
+    for row in range(len(batch)):
+        clip, step = frame[batch.proprio[row].tobytes()]
+        steps = min(3, 5 - step)
+        assert batch.steps[row] == steps
+        assert frame[batch.next_proprio[row].tobytes()] == (clip, step + steps)
+        assert batch.truncated[row] == (step + steps == 5)
+    assert set(batch.steps.tolist()) == {1, 2, 3}
 
 
 def test_one_empty_queue_means_nothing_is_drawn(tmp_path: Path) -> None:
