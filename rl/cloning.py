@@ -166,7 +166,7 @@ class Cloning:
                 ]
                 for start in range(0, len(steps), ROWS):
                     block = narrowed[start : start + ROWS]
-                    judged["policy"].append(self.agent.acting.act_batch(block, noise=MODE))
+                    judged["policy"].append(self.agent.robot_policy.act_batch(block, noise=MODE))
                 judged["mean"].append(np.tile(self._usual, (len(steps), 1)))
                 before = np.concatenate([self._usual[None], episode.action[:-1]])
                 judged["previous"].append(before[steps])

@@ -15,7 +15,7 @@ from torch import Tensor
 from rl.ablation.fqe import FQEConfig, FQEData, fitted_q_evaluation
 from rl.agent.acting import MODE
 from rl.agent.sac import SACAgent
-from rl.agent.staging import Staging
+from rl.agent.staging import StagedObservation, Staging
 from rl.diagnostics.agreement import agreement
 from rl.diagnostics.value import MIN_STEPS, ValueCheck, state_values
 from rl.replay.arrays import empty_batch
@@ -139,21 +139,26 @@ class Judge:
     @torch.no_grad()
     def _encode(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Critic inputs of the executed actions, of the policy's in the next states, and of the policy's in these."""
-        acting = self._agent.acting
+        critic = self._agent.acting
         batch = empty_batch(self._reader.schema, len(rows))
         self._reader.gather(rows, batch)
-        staging = Staging(
-            self._agent.spec, 0, self._agent.device
-        )  # a fresh one: nothing is shifted or reused
+        # A fresh one: nothing is shifted or reused.
+        staging = Staging(self._agent.spec, 0, self._agent.device)
         step = staging.step(batch)
         now = staging.observation(batch, None)
         later = staging.next_observation(batch, np.random.default_rng(0))
-        features = acting.encoder(now.stacks, now.proprio)
-        following = acting.encoder(later.stacks, later.proprio)
+        features = critic.encoder(now.stacks, now.proprio)
+        following = critic.encoder(later.stacks, later.proprio)
         return (
-            acting.critic_input(features, step.action, step.gripper),
-            acting.critic_input(following, acting.policy(following).mode, acting.commands(following)),
+            critic.critic_input(features, step.action, step.gripper),
+            critic.critic_input(following, *self._choice(later)),
             step.reward,
             step.not_terminated,
-            acting.critic_input(features, acting.policy(features).mode, acting.commands(features)),
+            critic.critic_input(features, *self._choice(now)),
         )
+
+    def _choice(self, seen: StagedObservation) -> tuple[Tensor, Tensor]:
+        """Motion (B, policy_dim) and gripper command (B,) of the policy that a robot runs."""
+        policy = self._agent.robot_policy
+        features = policy.encoder(seen.stacks, seen.proprio)
+        return policy.policy(features).mode, policy.commands(features)

@@ -93,7 +93,11 @@ class SACConfig(ActingConfig):
 
 
 class SACAgent:
-    """Two verbs: `act` on an observation, `update` on a batch. Holds all learned state of a run."""
+    """Two verbs: `act` on an observation, `update` on a batch. Holds all learned state of a run.
+
+    acting: the policy that learns. robot_policy: the one that a robot runs, and that is judged: the running average of
+    `acting` where `config.policy_average` > 0, otherwise `acting` itself.
+    """
 
     def __init__(self, config: SACConfig, spec: AgentSpec, *, device: torch.device, seed: int) -> None:
         load_optimiser()
@@ -122,20 +126,23 @@ class SACAgent:
             self._adams["gripper"] = AdamGroup(gripper_parameters, config.lr, clip)
         if self.acting.encoder.hindsight is not None:
             self._adams["hindsight"] = AdamGroup(self.acting.encoder.hindsight.parameters(), config.lr, clip)
-        self._average = (
-            WeightAverage(self.acting.learned(), config.policy_average) if config.policy_average else None
-        )
+        self.robot_policy = self.acting
+        self._average: WeightAverage | None = None
+        if config.policy_average:
+            self.robot_policy = ActingPolicy(config, spec, device=device, seed=seed).requires_grad_(False)
+            average, live = self.robot_policy.learned(), self.acting.learned()
+            self._average = WeightAverage(average, live, config.policy_average)
         self._staging = Staging(spec, config.augment_px, device)
         self._generator = torch.Generator(device).manual_seed(noise_seed)
         self._rng = np.random.default_rng(shift_seed)
 
     def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32:
-        """The action (7,) of the current policy; see `ActingPolicy.act`."""
-        return self.acting.act(observation, noise=noise)
+        """The action (7,) of the policy that a robot runs; see `ActingPolicy.act`."""
+        return self.robot_policy.act(observation, noise=noise)
 
     def policy_tensors(self) -> dict[str, Tensor]:
-        """A copy of what an actor's `ActingPolicy.load_tensors` takes: the average of the weights, if there is one."""
-        return self.acting.tensors() | self._average_tensors()
+        """A copy of what an actor's `ActingPolicy.load_tensors` takes: the weights that a robot runs."""
+        return self.robot_policy.tensors()
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One update of critics and targets, and at every `policy_every`-th one of policy and temperature.
@@ -354,7 +361,7 @@ class SACAgent:
         """
         tensors = copied(self._networks())
         tensors |= {f"acting.{name}": tensor for name, tensor in self.acting.tensors().items()}
-        tensors |= {f"average.{name}": tensor for name, tensor in self._average_tensors().items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in copied(self._averaged()).items()}
         tensors |= {
             f"generator.{name}": generator.get_state() for name, generator in self._generators().items()
         }
@@ -377,7 +384,7 @@ class SACAgent:
             if name.split(".")[0] not in ("acting", "average", "generator", "adam")
         }
         self.acting.check_tensors(parts["acting"])
-        average = self._average.tensors if self._average is not None else {}
+        average = self._averaged()
         check_weights(parts["average"], average)
         check_weights(parts["generator"], {name: g.get_state() for name, g in self._generators().items()})
         check_weights(rest, self._networks())
@@ -396,9 +403,9 @@ class SACAgent:
         self._rng.bit_generator.state = meta["shifts"]
         self.updates = int(meta["updates"])
 
-    def _average_tensors(self) -> dict[str, Tensor]:
-        """A copy on the CPU of the averaged weights; {} where the newest ones act."""
-        return copied(self._average.tensors) if self._average is not None else {}
+    def _averaged(self) -> dict[str, Tensor]:
+        """The averaged weights, themselves; {} where the newest ones act."""
+        return self.robot_policy.learned() if self._average is not None else {}
 
     def _networks(self) -> dict[str, Tensor]:
         """Learned tensors beside the acting policy's."""
@@ -411,7 +418,7 @@ class SACAgent:
         return tensors | {"log_temperature": self.log_temperature}
 
     def _generators(self) -> dict[str, torch.Generator]:
-        return {"update": self._generator, "act": self.acting.generator}
+        return {"update": self._generator, "act": self.robot_policy.generator}
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -36,15 +36,16 @@ def assert_equal_state(one: SACAgent, other: SACAgent) -> None:
         assert torch.equal(tensors[name], others[name]), name
 
 
+@pytest.mark.parametrize("average", [0.0, 0.1])
 @pytest.mark.parametrize("mode", list(GripperControl))
-def test_actor_and_learner_act_bit_for_bit_alike(mode: GripperControl) -> None:
+def test_actor_and_learner_act_bit_for_bit_alike(mode: GripperControl, average: float) -> None:
     spec = make_spec(mode)
-    agent = make_agent(spec, policy_every=1)
+    agent = make_agent(spec, policy_every=1, policy_average=average)
     for seed in range(3):
         agent.update(make_batch(spec, seed=seed))
     actor = make_actor(agent)
     actor.load_tensors(agent.policy_tensors())
-    actor.generator.set_state(agent.acting.generator.get_state())
+    actor.generator.set_state(agent.robot_policy.generator.get_state())
     for seed in range(4):
         observation = make_observation(spec, seed)
         for noise in (MODE, None):
