@@ -28,7 +28,6 @@ RUNNING_EPISODES = 20
 SEEDS_FOR_T = 4  # with fewer the standard error itself is a guess
 BASE = "hil_serl"
 PAGE = Path("docs/closed_loop.md")
-BEGIN, END = "<!-- ceiling: begin -->", "<!-- ceiling: end -->"
 NAMES = {
     "hil_serl": "none",
     "compute_control": "none, 1.5x updates",
@@ -43,6 +42,12 @@ NAMES = {
     "ceiling_mixed": "D from demonstration and online states, and imagined states train the policy",
     "ceiling_around": "half policy, half perturbed more, 8 per real step, and imagined states train the policy",
     "ceiling_short": "D in clips of 4, and imagined states train the policy",
+    "naive": "video, neither pacing nor selection",
+    "no_schedule": "video, no pacing",
+    "no_selection": "video, no selection",
+    "full": "video, the whole loop",
+    "full_anchored": "video, and a tenth carried out as anchors",
+    "oracle_labels": "video, true labels",
     "ceiling_fresh": "D, newest 1,000 of each sign only, and imagined states train the policy",
 }
 
@@ -59,16 +64,26 @@ def main() -> int:
     kept = RESULTS / "ceiling"
     if arguments.runs is not None:
         take_over(arguments.runs, arguments.results or arguments.runs, kept)
+    print(write_tables(kept, "ceiling"))
+    return 0
+
+
+def write_tables(kept: Path, mark: str) -> str:
+    """The tables of all results under `kept`, put between the marks `mark` of the page."""
     groups: dict[str, dict[str, dict[int, Result]]] = defaultdict(lambda: defaultdict(dict))
     for path in sorted(kept.glob("*/*/*.json")):
         folder, arm, seed = path.parts[-3:]
         groups[folder][arm][int(Path(seed).stem)] = json.loads(path.read_text())
     text = "\n\n".join(f"**{folder}**\n\n{table(arms)}" for folder, arms in sorted(groups.items()))
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(before + BEGIN + "\n" + text + "\n" + END + rest.partition(END)[2])
-    print(text)
-    return 0
+    if begin not in page or end not in page:
+        raise ValueError(
+            f"{PAGE}: expected the marks {begin} and {end}; put them back where the table belongs"
+        )
+    before, _, rest = page.partition(begin)
+    PAGE.write_text(before + begin + "\n" + text + "\n" + end + rest.partition(end)[2])
+    return text
 
 
 def take_over(runs: Path, results: Path, kept: Path) -> None:
@@ -129,8 +144,8 @@ def table(arms: Mapping[str, Mapping[int, Result]]) -> str:
     """One line per arm; a run that never got there counts as its whole length, so that its mean is a lower bound."""
     lines = [
         "| synthetic data | seeds | trained to .9 at env steps | never | evaluated to .9 at | area | area - none (t) "
-        "| saved | final success | imagined | used |",
-        "|" + "---|" * 11,
+        "| saved | final success | imagined | used | mean share |",
+        "|" + "---|" * 12,
     ]
     base = arms.get(BASE, {})
     for arm in [name for name in NAMES if name in arms] + sorted(set(arms) - set(NAMES)):
@@ -158,6 +173,7 @@ def table(arms: Mapping[str, Mapping[int, Result]]) -> str:
             f"{np.mean([r['final_success'] for r in runs.values()]):.0%}",
             f"{np.mean([r['generated'] for r in runs.values()]):.0f}",
             f"{np.mean([r['used'] for r in runs.values()]):.0f}",
+            f"{np.mean([r['ratio_mean'] or 0.0 for r in runs.values()]):.2f}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

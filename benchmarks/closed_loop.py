@@ -1,0 +1,100 @@
+"""What relived experience on video saves, from pixels where data are short, beside the same learner without it.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.closed_loop --tasks press --arms hil_serl full --seeds 0 1 2
+
+World model and reward model are trained once per task, before the runs and on recordings of the same cell that no run
+shares: `--episodes` of them, half led by a demonstrator of varying noise, a quarter near misses, the rest drift and
+random motion. What they took is written beside the rows. The runs are those of `groundhog bench` (resumable, inline,
+one thread) on the experiments of PRESETS. Writes benchmarks/results/closed_loop/<experiment>/<arm>/<seed>.json and the
+table of docs/closed_loop.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from benchmarks.ceiling import take_over, write_tables
+from benchmarks.reward_model_data import record
+from rl import bench, finetune_world_model, train_reward_model
+from rl.config import load
+from rl.provenance import RESULTS, header, write_json
+from rl.schemas import TrainConfig
+from rl.world_models.inputs import published_path
+
+PRESETS = {"press": "press_scarce", "insert": "insert_alone"}
+KEPT = RESULTS / "closed_loop"
+
+
+def prepare(task: str, options: argparse.Namespace) -> list[str]:
+    """Overrides that name a world model and a reward model of `task`; trains what is not there yet."""
+    folder, experiment = options.directory / "models" / task, PRESETS[task]
+    play, world, judge = folder / "play", folder / "world_model", folder / "reward_model.safetensors"
+    if not judge.exists():
+        config = load("train", [f"experiment={experiment}_pixels"])
+        assert isinstance(config, TrainConfig)
+        spent = [time.process_time()]
+        record(play, config.robot, options.episodes, seed=0)
+        spent.append(time.process_time())
+        data = [f"data={play}", f"out={world}", f"cpu_minutes={options.minutes}", "horizon=12"]
+        _done(finetune_world_model.main(data))
+        spent.append(time.process_time())
+        _done(
+            train_reward_model.main(
+                [f"data.paths=[{play}]", f"replay.world_model={published_path(world)}", f"out={judge}"]
+            )
+        )
+        spent.append(time.process_time())
+        names = ("record_cpu_s", "world_model_cpu_s", "reward_model_cpu_s")
+        costs = {name: round(spent[i + 1] - spent[i]) for i, name in enumerate(names)}
+        head = header("closed_loop/models", "python -m benchmarks.closed_loop", ["torch", "mujoco"])
+        write_json(KEPT / experiment / "models.json", {**head, "episodes": options.episodes, **costs})
+    return [
+        f"synthetic.video.world_model={published_path(world)}",
+        f"synthetic.video.reward_model={judge}",
+    ]
+
+
+def _done(code: int) -> None:
+    if code:
+        raise SystemExit(code)
+
+
+def main() -> int:
+    """Train the models, do the runs, write the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", nargs="+", default=list(PRESETS), choices=list(PRESETS))
+    parser.add_argument("--arms", nargs="+", default=["hil_serl", "full"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--episodes", type=int, default=300, help="recordings for the two models")
+    parser.add_argument("--minutes", type=float, default=8.0, help="processor time of the world model")
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--directory", type=Path, default=Path("runs/closed_loop"))
+    options = parser.parse_args()
+    runs, results = options.directory / "runs", options.directory / "results"
+    for task in options.tasks:
+        models = prepare(task, options)
+        _done(
+            bench.main(
+                [
+                    f"tasks=[{PRESETS[task]}]",
+                    f"arms=[{','.join(options.arms)}]",
+                    f"seeds={options.seeds}".replace(" ", ""),
+                    f"train=[{','.join(models)}]",
+                    f"parallel={options.parallel}",
+                    f"runs_dir={runs}",
+                    f"results_dir={results}",
+                    f"docs_dir={options.directory / 'docs'}",
+                ]
+            )
+        )
+    take_over(runs, results, KEPT)
+    print(write_tables(KEPT, "closed loop"))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
