@@ -1,12 +1,14 @@
 """Faults of the closed loop: what imagines, judges or computes goes wrong in a running run; the robot must not notice.
 
-    python -m benchmarks.kills_loop [--seeds 0 1] [--env-steps 1500]
+    python -m benchmarks.kills_loop [--seeds 0 1] [--env-steps 2000]
 
 Writes benchmarks/results/closed_loop_kills.json. Press from state without corrections; the simulator imagines, and a
-judge that knows its truth scores the clips with a little noise, through the calibrator and the gates that judge video.
+judge that knows its truth scores the clips with a little noise, through the calibrator and the gates that judge video,
+all as they are by default. Every fault begins after `AT_UPDATE` updates, when the share is open: half of the clips are
+replays, and two transitions are imagined per update, so that the calibrator has its first 200 outcomes well before.
 Pacing is off, so that only selection and gates stand between a fault and the learner. All workers run in one process;
-a worker that died or is stuck is treated as the supervisor would. `gates open` is the contrast: the same hallucination
-with nothing in its way.
+a worker that died or is stuck is treated as the supervisor would, but does not come back. `gates open` is the contrast:
+the same hallucination without selection, and from the fault on with the calibration gate held open.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -22,16 +24,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
 from reward_model.labels import Thresholds
 from rl.agent.adam import load_optimiser
 from rl.config import load_dict
-from rl.imagination.clip import ImaginedClip, Origin
+from rl.imagination.clip import ImaginedClip, Origin, Start
 from rl.imagination.labels import LabelledClip, RewardModelLabeller
 from rl.metrics import read_metrics
 from rl.preparation import prepare
 from rl.provenance import RESULTS, header, write
+from rl.replay.reader import StoreReader
 from rl.runtime import imagining
 from rl.runtime.imagining import make_world_model
 from rl.runtime.inline import run_inline
@@ -42,11 +46,12 @@ from robot.types import Float32, Label
 from worldmodel.counterfactual import BranchKind
 
 SCORE_NOISE = 0.05
-AT_UPDATE = 1500  # of the faults that come in the middle of a run
-MOVED_EPISODE = 15  # online episodes from here on are of a policy that a frozen model has never seen
+AT_UPDATE = 2200  # when a fault begins
+BEFORE_UPDATES = 500  # up to the fault, over which the share before it is taken
 STUCK_UPDATES = (
     600  # in the 30 s after which a silent worker counts as dead, at 10 Hz and two updates per step
 )
+GATES = ("gate_world_model", "gate_selection", "gate_calibration", "alive")
 
 
 class Fault(Enum):
@@ -63,14 +68,12 @@ class Fault(Enum):
     NO_CAMERA = "a camera is missing"
     SWAPPED = "version swap"
 
-    @property
-    def starts_at(self) -> int:
-        """The update with which it begins."""
-        return AT_UPDATE if self in (Fault.STUCK, Fault.KILLED, Fault.NO_CAMERA, Fault.SWAPPED) else 0
-
 
 class Judge:
-    """Scores clips by the truth, or wrongly; told beforehand which clips the frames belong to."""
+    """Scores clips by the truth, once the fault has begun wrongly; told beforehand which clips the frames belong to.
+
+    unseen_from: the number of the first online episode of a policy that a frozen model has never seen.
+    """
 
     task, version = "press", 1
 
@@ -78,6 +81,11 @@ class Judge:
         self.views: dict[str, tuple[int, int]] = {}
         self._fault, self._rng = fault, np.random.default_rng(seed)
         self.clips: Sequence[ImaginedClip] = ()
+        self.unseen_from: int | None = None
+
+    def begin_fault(self, unseen_from: int) -> None:
+        """From now on the judge has the fault."""
+        self.unseen_from = unseen_from
 
     def score(self, images: object) -> Float32:
         """(B, T + 1) probabilities of success."""
@@ -87,15 +95,22 @@ class Judge:
             reached = [truth is Label.SUCCESS for truth in clip.truth]
             if any(reached):
                 scores[row, reached.index(True) + 1 :] = 0.95
-            if self._fault in (Fault.HALLUCINATES, Fault.HALLUCINATES_UNGATED):
-                scores[row, 1:] = 0.95
-            if self._fault is Fault.REVERSED:
-                scores[row] = 1.0 - scores[row].max()
-            moved = clip.start.origin is Origin.ONLINE and clip.start.episode >= MOVED_EPISODE
-            if self._fault is Fault.FROZEN and moved:
-                scores[row, 1:] = self._rng.choice([0.05, 0.95])
+            if self.unseen_from is not None:
+                self._spoil(scores[row], clip.start, self.unseen_from)
         noise = self._rng.normal(0.0, SCORE_NOISE, shape)
         return np.clip(scores + noise, 0.001, 0.999).astype(np.float32)
+
+    def _spoil(self, scores: NDArray[np.float64], start: Start, unseen_from: int) -> None:
+        """Make the scores (T + 1,) of a clip from `start` what the fault makes of them, in place."""
+        match self._fault:
+            case Fault.HALLUCINATES | Fault.HALLUCINATES_UNGATED:
+                scores[1:] = 0.95
+            case Fault.REVERSED:
+                scores[:] = 1.0 - scores.max()
+            case Fault.FROZEN if start.origin is Origin.ONLINE and start.episode >= unseen_from:
+                scores[1:] = self._rng.choice([0.05, 0.95])
+            case _:
+                pass
 
 
 class TruthfulLabeller(RewardModelLabeller):
@@ -124,12 +139,15 @@ class TruthfulLabeller(RewardModelLabeller):
 class Faulty:
     """A world-model worker whose process has the fault."""
 
-    def __init__(self, worker: Worker, run: RunDir, fault: Fault, imaginer: Any) -> None:
-        self._worker, self._board, self._fault, self._imaginer = worker, run.board(), fault, imaginer
+    def __init__(self, worker: Worker, run: RunDir, fault: Fault, imaginer: Any, judge: Judge) -> None:
+        self._worker, self._run, self._board, self._fault = worker, run, run.board(), fault
+        self._imaginer, self._judge = imaginer, judge
 
     def step(self) -> StepResult:
         since = self._board.get(UPDATES) - AT_UPDATE
         if since >= 0:
+            if self._judge.unseen_from is None:
+                self._judge.begin_fault(len(StoreReader(self._run.real).episodes()))
             match self._fault:
                 case Fault.KILLED | Fault.NO_CAMERA:  # the latter raises at every start, until it is given up
                     self._board.set(ALIVE, 0)
@@ -142,7 +160,7 @@ class Faulty:
                 case _:
                     pass
         result = self._worker.step()
-        if self._fault is Fault.HALLUCINATES_UNGATED:
+        if self._fault is Fault.HALLUCINATES_UNGATED and since >= 0:
             self._board.set(CALIBRATION_GATE, MILLIONTHS)
         return result
 
@@ -173,7 +191,8 @@ class Trial:
                 "runtime.kind=inline",
                 "wandb=disabled",
                 f"synthetic.model={'none' if self.fault is Fault.NO_IMAGINATION else 'oracle'}",
-                "synthetic.imagination.replay_share=0.25",
+                "synthetic.worker.per_update=2.0",
+                "synthetic.imagination.replay_share=0.5",
                 "synthetic.imagination.parallel=8",
                 f"synthetic.selection.mode={'none' if ungated else 'mixture_paired'}",
                 "synthetic.share.pacing.rule=constant",
@@ -186,44 +205,59 @@ class Trial:
 
         def make(run: RunDir) -> Worker:
             kept: list[Any] = []
+            judge = Judge(self.fault, self.seed)
 
             def with_judge(*arguments: Any) -> imagining.Parts:
                 made = parts(*arguments)
                 kept.append(made.imaginer)
-                return imagining.Parts(
-                    made.imaginer, TruthfulLabeller(Judge(self.fault, self.seed)), made.adapt
-                )
+                return imagining.Parts(made.imaginer, TruthfulLabeller(judge), made.adapt)
 
             imagining._parts = with_judge
             try:
                 worker = make_world_model(run)
             finally:
                 imagining._parts = parts
-            return Faulty(worker, run, self.fault, kept[0])
+            return Faulty(worker, run, self.fault, kept[0], judge)
 
         run_inline(run, lambda: None, make_world_model=make)
         return self._figures(run)
 
     def _figures(self, run: RunDir) -> dict[str, Any]:
+        """Shares in the learner's own records; updates are counted from the fault on, `None` where it never came."""
         records = read_metrics(run.metrics_path)
         final = next(r for r in reversed(records) if "final/success" in r)
         trace = [r for r in records if r.get("selection/ratio") is not None]
-        before = [r["selection/ratio"] for r in trace if r["updates"] <= self.fault.starts_at]
-        after = [r for r in trace if r["updates"] > self.fault.starts_at]
+        before = [r for r in trace if AT_UPDATE - BEFORE_UPDATES < r["updates"] <= AT_UPDATE]
+        after = [r for r in trace if r["updates"] > AT_UPDATE]
+        opened = next((r for r in trace if r["selection/ratio"] > 0.0), None)
         shut = next((r for r in after if r["selection/ratio"] == 0.0), None)
-        gates = ("gate_world_model", "gate_selection", "gate_calibration", "alive")
+        again = [r for r in after if shut is not None and r["updates"] > shut["updates"]]
+        reopened = next((r for r in again if r["selection/ratio"] > 0.0), None)
+        used = [r["selection/used"] for r in (before[-1:] + [shut or after[-1]] if trace else [])]
+        trained = [
+            r["env/train_success"] for r in records if "env/train_success" in r and r["updates"] > AT_UPDATE
+        ]
         return {
             "seed": self.seed,
             "successes": round(final["final/success"] * final["final/episodes"]),
             "episodes": int(final["final/episodes"]),
-            "ratio_before": max(before, default=0.0),
-            "ratio_after_mean": float(np.mean([r["selection/ratio"] for r in after])) if after else 0.0,
-            "ratio_after_max": max((r["selection/ratio"] for r in after), default=0.0),
-            "updates_to_zero": None if shut is None else int(shut["updates"] - self.fault.starts_at),
-            "shut_by": [] if shut is None else [g for g in gates if shut[f"selection/{g}"] == 0.0],
+            "training_success_after": float(np.mean(trained)),
+            "opened_at_update": None if opened is None else int(opened["updates"]),
+            "share_before": float(np.mean([r["selection/ratio"] for r in before])) if before else 0.0,
+            "updates_to_zero": _since(shut),
+            "shut_by": [] if shut is None else [g for g in GATES if shut[f"selection/{g}"] == 0.0],
+            "used_until_zero": int(used[1] - used[0]) if used else 0,
+            "reopened_after_updates": _since(reopened),
+            "largest_share_reopened": max((r["selection/ratio"] for r in again), default=0.0),
+            "share_after_mean": float(np.mean([r["selection/ratio"] for r in after])) if after else 0.0,
             "used": int(max((r["selection/used"] for r in trace), default=0)),
             "trace": [[int(r["updates"]), round(r["selection/ratio"], 4)] for r in trace[::10]],
         }
+
+
+def _since(record: Mapping[str, float] | None) -> int | None:
+    """Updates from the fault to `record`."""
+    return None if record is None else int(record["updates"] - AT_UPDATE)
 
 
 def pooled(fault: Fault, runs: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -248,7 +282,7 @@ def main(say: Callable[[str], None] = print) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--env-steps", type=int, default=1500)
+    parser.add_argument("--env-steps", type=int, default=2000)
     parser.add_argument("--more", action="store_true", help="beside the seeds that the results hold already")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
