@@ -2,8 +2,9 @@
 
     python -m benchmarks.control_loop [--steps 600] [--image-px 64]
 
-Writes benchmarks/results/control_loop.json: periods between control steps with nothing else running, and with the
-learner updating in its own process, both from two cameras. An overrun is counted and shown, never hidden.
+Writes benchmarks/results/control_loop.json: periods between control steps with nothing else running, with the learner
+updating in its own process, and with a world model that learns and imagines in a third one, all from two cameras. An
+overrun is counted and shown, never hidden.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--image-px", type=int, default=64)
     arguments = parser.parse_args()
-    rows = [alone(arguments.steps, arguments.image_px), with_learner(arguments.steps, arguments.image_px)]
+    rows = [alone(arguments.steps, arguments.image_px)]
+    for load, experiment in (("learner", "press_pixels"), ("learner and world model", "demo")):
+        rows.append(beside(load, experiment, arguments.steps, arguments.image_px))
     command = f"python -m benchmarks.control_loop --steps {arguments.steps} --image-px {arguments.image_px}"
     write(RESULTS / "control_loop.json", header("control_loop", command, ("torch", "mujoco")), rows)
     for row in rows:
@@ -67,13 +70,14 @@ def alone(steps: int, image_px: int) -> dict[str, Any]:
     return row("none", image_px, np.array(periods), overruns, None)
 
 
-def with_learner(steps: int, image_px: int) -> dict[str, Any]:
-    """A real run on the wall clock: actor and learner in their processes, two updates per step."""
+def beside(load: str, experiment: str, steps: int, image_px: int) -> dict[str, Any]:
+    """A real run of `experiment` on the wall clock: actor and every other worker in processes of their own."""
     with tempfile.TemporaryDirectory() as folder:
         overrides = [
             f"runs_dir={folder}",
             "name=run",
-            "experiment=press_pixels",
+            f"experiment={experiment}",
+            "open_picture=false",
             f"robot.image_px={image_px}",
             "robot.clock=wall",
             "pacing.actor_waits=episode",
@@ -87,7 +91,15 @@ def with_learner(steps: int, image_px: int) -> dict[str, Any]:
         run = RunDir(Path(folder) / "run")
         records = read_metrics(run.metrics_path)
         overruns = int(max((r.get("time/overruns") or 0) for r in records))
-        return row("learner", image_px, stored_periods(run.real), overruns, updates_per_second(records))
+        imagined = [r["world_model/generated"] for r in records if r.get("world_model/generated") is not None]
+        return row(
+            load,
+            image_px,
+            stored_periods(run.real),
+            overruns,
+            updates_per_second(records),
+            imagined=int(max(imagined, default=0)),
+        )
 
 
 def stored_periods(store: Path) -> NDArray[np.float64]:
@@ -105,7 +117,12 @@ def updates_per_second(records: list[dict[str, Any]]) -> float:
 
 
 def row(
-    load: str, image_px: int, periods: NDArray[np.float64], overruns: int, updates: float | None
+    load: str,
+    image_px: int,
+    periods: NDArray[np.float64],
+    overruns: int,
+    updates: float | None,
+    imagined: int = 0,
 ) -> dict[str, Any]:
     return {
         "clock": "wall",
@@ -117,6 +134,7 @@ def row(
         "overruns": overruns,
         "steps": len(periods),
         "learner_updates_per_s": None if updates is None else round(updates, 1),
+        "imagined_transitions": imagined,
     }
 
 
