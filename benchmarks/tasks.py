@@ -93,7 +93,8 @@ def measure(task: str, episodes: int) -> dict[str, Any]:
     row: dict[str, Any] = {"task": task, "max_steps": limit}
 
     for level in (0.0, ExpertNoise().level, 0.5):
-        row[f"expert_noise_{level}"] = demonstrate(env, level, episodes).summary()
+        row[f"expert_noise_{level}"] = demonstrate(env, ExpertNoise(level), episodes).summary()
+    row["expert_full_speed"] = demonstrate(env, ExpertNoise(0.0, pace=1.0), episodes).summary()
 
     limit_steps(env, IDLE_LIMIT * limit)
     corrected = HumanIntervention(env, make_corrector(env, np.random.default_rng(0)))
@@ -120,9 +121,9 @@ def measure(task: str, episodes: int) -> dict[str, Any]:
     return row
 
 
-def demonstrate(env: RobotEnv, level: float, episodes: int) -> Tally:
-    """Episodes of the expert at this noise level."""
-    expert = make_expert(env, np.random.default_rng(0), ExpertNoise(level))
+def demonstrate(env: RobotEnv, noise: ExpertNoise, episodes: int) -> Tally:
+    """Episodes of the expert with this noise."""
+    expert = make_expert(env, np.random.default_rng(0), noise)
     return run(env, lambda _: expert.act(), episodes, lambda _: expert.reset())
 
 

@@ -20,14 +20,17 @@ class ExpertNoise:
     """How unlike a machine the demonstrator is: 0 = always the same clean motion, 1 = barely competent.
 
     It scales the Gaussian noise of the actions, the chance of a pause, and how much approach height,
-    tolerance and speed vary between episodes.
+    tolerance and speed vary between episodes. pace: mean speed, a share of the fastest translation.
     """
 
     level: float = 0.25
+    pace: float = 0.8
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.level <= 1.0:
             raise ValueError(f"ExpertNoise.level: expected [0, 1], got {self.level}")
+        if not 0.0 < self.pace <= 1.0:
+            raise ValueError(f"ExpertNoise.pace: expected (0, 1], got {self.pace}")
 
 
 class ScriptedExpert:
@@ -39,9 +42,9 @@ class ScriptedExpert:
         self._task = task
         self._world = world
         self._rng = rng
-        self._level = (noise or ExpertNoise()).level
+        self._noise = noise or ExpertNoise()
         self._style = ExpertStyle(0.035, 0.008)
-        self._speed = 0.8
+        self._speed = self._noise.pace
         self._pause = 0
         self.reset()
 
@@ -49,16 +52,16 @@ class ScriptedExpert:
         """A new episode: draw how this demonstrator works."""
 
         def vary(middle: float, share: float) -> float:
-            return middle * (1.0 + self._level * share * float(self._rng.uniform(-1.0, 1.0)))
+            return middle * (1.0 + self._noise.level * share * float(self._rng.uniform(-1.0, 1.0)))
 
         self._style = ExpertStyle(approach_height=vary(0.035, 1.2), tolerance=vary(0.008, 1.0))
-        self._speed = vary(0.8, 0.8)
+        self._speed = vary(self._noise.pace, 0.8)
         self._pause = 0
 
     def act(self) -> Float32:
         """The next action (7,) in [-1, 1], along base axes."""
-        action = np.zeros(ACTION_DIM)
-        if self._pause == 0 and self._rng.random() < 0.1 * self._level:
+        action, level = np.zeros(ACTION_DIM), self._noise.level
+        if self._pause == 0 and self._rng.random() < 0.1 * level:
             self._pause = int(self._rng.integers(1, 5))
         if self._pause > 0:
             self._pause -= 1
@@ -66,7 +69,7 @@ class ScriptedExpert:
         waypoint = self._task.waypoint(self._world, self._style)
         delta = delta_between(self._world.tcp(), waypoint.pose, DeltaFrame.BASE)
         scale = self._task.spec.action_scale
-        speed, shake = self._speed * waypoint.pace, self._level * waypoint.pace
+        speed, shake = self._speed * waypoint.pace, level * waypoint.pace
         action[:3] = np.clip(delta[:3] / scale.position, -speed, speed)
         action[3:6] = np.clip(delta[3:] / scale.rotation, -0.5, 0.5)
         action[:3] += self._rng.normal(0.0, 0.6 * shake, 3)

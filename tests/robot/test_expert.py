@@ -64,6 +64,25 @@ def test_noise_level_is_checked(level: float) -> None:
         ExpertNoise(level)
 
 
+@pytest.mark.parametrize("pace", [0.0, 1.1])
+def test_pace_is_checked(pace: float) -> None:
+    with pytest.raises(ValueError, match=r"pace: expected \(0, 1\]"):
+        ExpertNoise(pace=pace)
+
+
+def test_a_quicker_demonstrator_is_done_sooner(env: RobotEnv) -> None:
+    lengths = []
+    for pace in (0.5, 1.0):
+        expert = make_expert(env, np.random.default_rng(0), ExpertNoise(0.0, pace))
+        env.reset(seed=0)
+        expert.reset()
+        steps = 0
+        while not env.step(expert.act())[2]:
+            steps += 1
+        lengths.append(steps)
+    assert lengths[1] < 0.8 * lengths[0]
+
+
 def test_corrector_rescues_an_idle_policy_in_short_stretches(env: RobotEnv) -> None:
     corrected = HumanIntervention(env, make_corrector(env, np.random.default_rng(0)))
     rescued = 0
