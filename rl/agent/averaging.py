@@ -12,7 +12,8 @@ class WeightAverage:
     """theta_average <- theta_average + share (theta - theta_average), in place, for each theta in `live`.
 
     A policy that is learned from a critic changes from update to update by more than its success can bear; the average
-    of the last 1 / share updates does not. `average` has the names of `live` and begins with its values; share in (0, 1].
+    of the last 1 / share updates does not. `average` has the names of `live` and begins with its values.
+    share in (0, 1].
     """
 
     def __init__(self, average: Mapping[str, Tensor], live: Mapping[str, Tensor], share: float) -> None:

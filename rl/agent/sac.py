@@ -25,11 +25,10 @@ from rl.agent.distribution import SATURATED, Certainty
 from rl.agent.networks import EnsembleMLP
 from rl.agent.spec import AgentSpec
 from rl.agent.staging import StagedObservation, StagedStep, Staging
-from rl.agent.weights import check_weights, copied
+from rl.agent.state import AgentState
+from rl.agent.weights import copied
 from rl.batch import Batch
 from robot.types import Float32, Observation
-
-STATE_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,15 @@ class SACAgent:
         self._staging = Staging(spec, config.augment_px, device)
         self._generator = torch.Generator(device).manual_seed(noise_seed)
         self._rng = np.random.default_rng(shift_seed)
+        critics = nn.ModuleDict({"critic": self.critic, "target_critic": self.target_critic})
+        self._state = AgentState(
+            acting=self.acting,
+            average=self.robot_policy.learned() if self._average is not None else {},
+            networks={**critics.state_dict(), "log_temperature": self.log_temperature},
+            generators={"update": self._generator, "act": self.robot_policy.generator},
+            adams=self._adams,
+            shifts=self._rng,
+        )
 
     def act(self, observation: Observation, *, noise: Float32 | None = None) -> Float32:
         """The action (7,) of the policy that a robot runs; see `ActingPolicy.act`."""
@@ -359,72 +367,11 @@ class SACAgent:
 
         A fresh agent of the same config and spec continues bit by bit after `load_state`.
         """
-        tensors = copied(self._networks())
-        tensors |= {f"acting.{name}": tensor for name, tensor in self.acting.tensors().items()}
-        tensors |= {f"average.{name}": tensor for name, tensor in copied(self._averaged()).items()}
-        tensors |= {
-            f"generator.{name}": generator.get_state() for name, generator in self._generators().items()
-        }
-        for group, adam in self._adams.items():
-            tensors |= {f"adam.{group}.{name}": tensor for name, tensor in adam.state().items()}
-        meta = {"format": STATE_FORMAT, "updates": self.updates, "shifts": self._rng.bit_generator.state}
-        return tensors, meta | {"spec": self.spec.to_json()}
+        return self._state.save(self.updates)
 
     def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Continue from `state()`. Everything is checked first: on ValueError nothing has changed."""
-        if meta.get("format") != STATE_FORMAT:
-            raise ValueError(f"agent state: expected format {STATE_FORMAT}, got {meta.get('format')}")
-        if meta["spec"] != self.spec.to_json():
-            raise ValueError(f"agent state: expected spec {self.spec.to_json()}, got {meta['spec']}")
-        parts = {prefix: _part(tensors, prefix) for prefix in ("acting", "average", "generator")}
-        adams = {group: _part(tensors, f"adam.{group}") for group in self._adams}
-        rest = {
-            name: t
-            for name, t in tensors.items()
-            if name.split(".")[0] not in ("acting", "average", "generator", "adam")
-        }
-        self.acting.check_tensors(parts["acting"])
-        average = self._averaged()
-        check_weights(parts["average"], average)
-        check_weights(parts["generator"], {name: g.get_state() for name, g in self._generators().items()})
-        check_weights(rest, self._networks())
-        for group, state in adams.items():
-            check_weights(state, self._adams[group].expected_state() if state else {})
-        self.acting.load_tensors(parts["acting"])
-        with torch.no_grad():
-            for name, tensor in self._networks().items():
-                tensor.copy_(rest[name])
-            for name, tensor in average.items():
-                tensor.copy_(parts["average"][name])
-        for name, generator in self._generators().items():
-            generator.set_state(parts["generator"][name])
-        for group, state in adams.items():
-            self._adams[group].load_state(state)
-        self._rng.bit_generator.state = meta["shifts"]
-        self.updates = int(meta["updates"])
-
-    def _averaged(self) -> dict[str, Tensor]:
-        """The averaged weights, themselves; {} where the newest ones act."""
-        return self.robot_policy.learned() if self._average is not None else {}
-
-    def _networks(self) -> dict[str, Tensor]:
-        """Learned tensors beside the acting policy's."""
-        modules = {"critic": self.critic, "target_critic": self.target_critic}
-        tensors = {
-            f"{m}.{name}": tensor
-            for m, module in modules.items()
-            for name, tensor in module.state_dict().items()
-        }
-        return tensors | {"log_temperature": self.log_temperature}
-
-    def _generators(self) -> dict[str, torch.Generator]:
-        return {"update": self._generator, "act": self.robot_policy.generator}
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors named `<prefix>.<name>`, by `<name>`."""
-    start = f"{prefix}."
-    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+        self.updates = self._state.load(tensors, meta)
 
 
 def _expert_mean(values: Tensor, expert: Tensor) -> Tensor:
