@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl.batch import Batch
+from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.schema import StoreSchema
+from rl.replay.writer import StoreWriter
 from robot.types import Float32, Observation, ProprioSpec, Source, Transition
 
 VIEWS = {"front": (3, 4), "wrist": (2, 5)}
 ACTION_DIM = 3
+DONE = EpisodeOutcome(EndReason.SUCCESS)
 
 
 def schema(segment_rows: int = 4, **changes: object) -> StoreSchema:
@@ -69,6 +72,15 @@ def transition(
         source=Source.CORRECTION if intervened else Source.REAL,
         policy_version=step,
     )
+
+
+def record(writer: StoreWriter, steps: int, *, success: bool = True) -> None:
+    """The next episode of so many steps, ended by a success or a time-out."""
+    number = writer.begin_episode(observation(writer.num_episodes, 0))
+    for step in range(steps):
+        last = step == steps - 1
+        writer.add(transition(number, step, terminated=last and success, truncated=last and not success))
+    writer.end_episode(DONE if success else EpisodeOutcome(EndReason.TIMEOUT))
 
 
 def triples(batch: Batch) -> list[tuple[int, int]]:
