@@ -16,6 +16,8 @@ from rl.agent.spec import GripperControl
 from rl.cloning import ClonePolicyConfig
 from rl.replay.lerobot.config import ExportConfig, ImportConfig
 from rl.reward_models.config import EvaluateRewardModelConfig, TrainRewardModelConfig
+from rl.selection.admission import SelectionMode
+from rl.selection.ratio import RatioMode
 from rl.synthetic import SyntheticConfig
 from rl.vla.config import PostTrainVLAConfig
 from rl.workers.actor import ActorConfig
@@ -144,6 +146,7 @@ class TrainConfig:
                 "pacing.actor_waits=step: on a wall clock the arm moves on while the actor waits; "
                 "use pacing.actor_waits=episode"
             )
+        _check_imitation(self.agent, self.synthetic)
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,22 @@ class CheckCorrectionConfig:
 def _check_seed(seed: int) -> None:
     if not 0 <= seed < 2**31:
         raise ValueError(f"seed: expected 0 to {2**31 - 1}, got {seed}")
+
+
+def _check_imitation(agent: SACConfig, synthetic: SyntheticConfig) -> None:
+    """Raise ValueError where imagined failures would be imitated, or critics would see imagined successes alone."""
+    mode, share = synthetic.selection.mode, synthetic.share.mode
+    if synthetic.on and agent.synthetic_imitated is not (mode is SelectionMode.SUCCESSES):
+        raise ValueError(
+            "agent.synthetic_imitated: expected true with synthetic.selection.mode=successes and false with any other, "
+            f"got {agent.synthetic_imitated} with {mode.value}; failures are not for imitation, nor successes alone "
+            "for the critics"
+        )
+    if synthetic.on and agent.synthetic_imitated and share is not RatioMode.FRACTION:
+        raise ValueError(
+            f"synthetic.share.mode: expected fraction with agent.synthetic_imitated=true, got {share.value}; a weight "
+            "scales the loss of the critics, which see none of what is imitated"
+        )
 
 
 def check_device(name: str) -> None:

@@ -24,11 +24,11 @@ from rl.agent.averaging import WeightAverage
 from rl.agent.distribution import SATURATED, Certainty
 from rl.agent.networks import EnsembleMLP
 from rl.agent.spec import AgentSpec
-from rl.agent.staging import StagedObservation, StagedStep, Staging
+from rl.agent.staging import EXPERTS, StagedObservation, StagedStep, Staging
 from rl.agent.state import AgentState
 from rl.agent.weights import copied
 from rl.batch import Batch
-from robot.types import Float32, Observation
+from robot.types import Float32, Observation, Source
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class SACConfig(ActingConfig):
     target_entropy_per_dim: nats per action dimension. augment_px: largest shift, pixels.
     gripper_penalty: taken from the reward for each change of a discrete gripper's state.
     synthetic_trains_policy: imagined states train policy and temperature too, not the critics alone.
+    synthetic_imitated: imagined transitions enter the behaviour-cloning terms and nothing else; all must be successes.
     bc_weight falls linearly to bc_weight_final over bc_decay_updates; it holds the policy near demonstrated
     and corrected actions. grad_clip: largest gradient norm per optimiser, None for no limit.
     """
@@ -62,6 +63,7 @@ class SACConfig(ActingConfig):
     temperature_init: float = 0.01
     gripper_penalty: float = 0.02
     synthetic_trains_policy: bool = False
+    synthetic_imitated: bool = False
     augment_px: int = 4
     bc_weight: float = 0.0
     bc_weight_final: float = 0.0
@@ -84,6 +86,11 @@ class SACConfig(ActingConfig):
             "augment_px >= 0": self.augment_px >= 0,
             "bc_weight >= bc_weight_final >= 0": self.bc_weight >= self.bc_weight_final >= 0.0,
             "bc_decay_updates >= 1": self.bc_decay_updates >= 1,
+            "bc_weight_final > 0 with synthetic_imitated": self.bc_weight_final > 0.0
+            or not self.synthetic_imitated,
+            "synthetic_trains_policy or synthetic_imitated, not both": not (
+                self.synthetic_trains_policy and self.synthetic_imitated
+            ),
             "grad_clip > 0 or None": self.grad_clip is None or self.grad_clip > 0.0,
         }
         failed = [rule for rule, holds in checks.items() if not holds]
@@ -131,7 +138,8 @@ class SACAgent:
             self.robot_policy = ActingPolicy(config, spec, device=device, seed=seed).requires_grad_(False)
             average, live = self.robot_policy.learned(), self.acting.learned()
             self._average = WeightAverage(average, live, config.policy_average)
-        self._staging = Staging(spec, config.augment_px, device)
+        experts = (*EXPERTS, Source.SYNTHETIC) if config.synthetic_imitated else EXPERTS
+        self._staging = Staging(spec, config.augment_px, device, experts)
         self._generator = torch.Generator(device).manual_seed(noise_seed)
         self._rng = np.random.default_rng(shift_seed)
         critics = nn.ModuleDict({"critic": self.critic, "target_critic": self.target_critic})
@@ -172,20 +180,21 @@ class SACAgent:
         with torch.no_grad():
             following = self._staging.next_observation(batch, self._rng)
             next_features = self.acting.encoder(following.stacks, following.proprio)
-            target = self._td_target(step, next_features)
+            valued = batch.num_real if self.config.synthetic_imitated else len(batch)
+            target = self._td_target(step.first(valued), next_features[:valued])
         taken = self.acting.critic_input(features, step.action, step.gripper)
-        values = self.critic(taken).squeeze(-1)  # (E, B)
+        values = self.critic(taken[:valued]).squeeze(-1)  # (E, B)
         # L_Q = mean_{i, b} w_b (Q_i(s, a) - y)^2
-        losses = {"critic": (step.weight * (values - target).square()).mean()}
+        losses = {"critic": (step.weight[:valued] * (values - target).square()).mean()}
         watched = {"q_mean": values.detach().mean(), "target_mean": target.mean()}
-        # Whether the policy is sure decides how much may be imagined: imagined states must not decide that in turn.
-        trusted = len(batch) if self.config.synthetic_trains_policy else batch.num_real
-        real_step = step.first(trusted)
         hindsight, errors = self._hindsight(batch, now, goal_offset)
         metrics = self._descend(losses | hindsight, watched | errors)
         self._track_targets()
         if improve_policy:
-            metrics |= self._improve_policy(real_step, features[:trusted].detach())
+            # Whether the policy is sure decides how much may be imagined: imagined states must not decide that in turn.
+            trusted = len(batch) if self.config.synthetic_trains_policy else batch.num_real
+            cloned = len(batch) if self.config.synthetic_imitated else trusted
+            metrics |= self._improve_policy(step.first(cloned), features[:cloned].detach(), trusted)
         if self._average is not None:
             self._average.follow()
         self.updates += 1
@@ -230,12 +239,16 @@ class SACAgent:
         errors = head.errors(predicted, offset, goal.known) if batch.goal_known.any() else {}
         return {"hindsight": loss}, errors
 
-    def _improve_policy(self, step: StagedStep, features: Tensor) -> dict[str, float]:
-        """L_pi = mean_b [alpha log pi(a|s) - mean_i Q_i(s, a)], L_alpha = -log alpha mean_b [log pi + H]."""
+    def _improve_policy(self, step: StagedStep, features: Tensor, trusted: int) -> dict[str, float]:
+        """L_pi = mean_b [alpha log pi(a|s) - mean_i Q_i(s, a)], L_alpha = -log alpha mean_b [log pi + H].
+
+        Means over the first `trusted` rows, and beside them the cloning terms over all experts among the rows.
+        """
         distribution = self.acting.policy(features)
         action, log_prob = distribution.sample(self._noise(len(features)))
+        action, log_prob, seen = action[:trusted], log_prob[:trusted], features[:trusted]
         temperature = self.log_temperature.exp().detach()
-        value = self.critic(self.acting.critic_input(features, action, self.acting.commands(features))).mean()
+        value = self.critic(self.acting.critic_input(seen, action, self.acting.commands(seen))).mean()
         policy_loss = temperature * log_prob.mean() - value
         if self.bc_weight > 0.0:
             error = (distribution.mode - step.action).square().sum(-1)
@@ -250,7 +263,7 @@ class SACAgent:
         watched = {
             "entropy": entropy,
             "temperature": temperature,
-            "policy_std": distribution.log_std.detach().exp().mean(),
+            "policy_std": distribution.log_std.detach()[:trusted].exp().mean(),
             "saturated": (action.detach().abs() > SATURATED).float().mean(),
         }
         return self._descend(losses, watched)
@@ -258,17 +271,20 @@ class SACAgent:
     def _gripper_loss(
         self, step: StagedStep, features: Tensor, action: Tensor, temperature: Tensor
     ) -> Tensor:
-        """Mean over the batch of `gripper.policy_loss` beside the policy's own `action`, and of the cloning term."""
+        """Mean of `gripper.policy_loss` beside the policy's own `action`, over as many rows, and the cloning term."""
         assert self.acting.gripper is not None
         logits = self.acting.gripper(features)[0]
+        rows = len(action)
         with torch.no_grad():
             values = [
                 self.critic(
-                    self.acting.critic_input(features, action, torch.full_like(step.gripper, command))
+                    self.acting.critic_input(
+                        features[:rows], action, torch.full_like(step.gripper[:rows], command)
+                    )
                 )
                 for command in range(len(gripper.COMMANDS))
             ]
-        loss = gripper.policy_loss(logits, torch.cat(values, -1).mean(0), temperature).mean()
+        loss = gripper.policy_loss(logits[:rows], torch.cat(values, -1).mean(0), temperature).mean()
         if self.bc_weight > 0.0:
             cloning = gripper.cloning_loss(logits, step.gripper)
             loss = loss + self.bc_weight * _expert_mean(cloning, step.expert)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -15,6 +15,8 @@ from rl.agent.augment import random_shift
 from rl.agent.spec import GRIPPER_INDEX, AgentSpec
 from rl.batch import Batch
 from robot.types import Source
+
+EXPERTS = (Source.DEMO, Source.CORRECTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class StagedObservation:
 class StagedStep:
     """What a loss needs besides observations: action (B, policy_dim), gripper command index and rest (B,).
 
-    steps: control steps until the next observation. expert: 1 where a demonstration or a correction acted.
+    steps: control steps until the next observation. expert: 1 where a demonstration or a correction acted, or what was
+    imagined is to be imitated.
     """
 
     action: Tensor
@@ -57,14 +60,17 @@ class StagedGoal:
 class Staging:
     """Augments by random shifts of `pad` pixels, each view of each observation on its own, and uploads.
 
+    experts: the sources whose actions are imitated; corrections always are.
     Image buffers are reused: a staged observation is valid until its slot ("now" or "next") is staged again.
     """
 
-    def __init__(self, spec: AgentSpec, pad: int, device: torch.device) -> None:
+    def __init__(
+        self, spec: AgentSpec, pad: int, device: torch.device, experts: Sequence[Source] = EXPERTS
+    ) -> None:
         self._groups = spec.view_groups()
         self._indices = list(spec.policy_indices)
         self._pad = pad
-        self._device = device
+        self._device, self._experts = device, list(experts)
         self._buffers: dict[tuple[bool, int], NDArray[np.uint8]] = {}
 
     def observation(self, batch: Batch, rng: np.random.Generator | None) -> StagedObservation:
@@ -77,7 +83,7 @@ class Staging:
 
     def step(self, batch: Batch) -> StagedStep:
         """Actions, rewards, ends and weights. Truncation is left out on purpose: it never ends a return."""
-        expert = batch.intervened | np.isin(batch.source, (Source.DEMO, Source.CORRECTION))
+        expert = batch.intervened | np.isin(batch.source, self._experts)
         action = torch.from_numpy(batch.action)
         return StagedStep(
             action=action[:, self._indices].to(self._device),

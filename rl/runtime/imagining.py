@@ -29,7 +29,7 @@ from rl.replay.writer import StoreWriter
 from rl.runtime.run_dir import RunDir
 from rl.runtime.video import check_video, make_video
 from rl.schemas import RuntimeKind, TrainConfig
-from rl.selection.admission import Selection, SelectionMode
+from rl.selection.admission import Selection
 from rl.selection.pacing import RATIO_CAP
 from rl.selection.pruning import Pruning
 from rl.selection.queues import SyntheticQueues
@@ -120,8 +120,10 @@ def make_share(
         inline = config.runtime.kind is RuntimeKind.INLINE
         return inline or board.silence("world_model") < STALLED_S
 
-    balanced = config.synthetic.selection.mode is not SelectionMode.NONE
-    queues = SyntheticQueues(StoreReader(run.synthetic), config.synthetic.queues, ahead, balanced=balanced)
+    mode = config.synthetic.selection.mode
+    queues = SyntheticQueues(
+        StoreReader(run.synthetic), config.synthetic.queues, ahead, kept=mode.kept, balanced=mode.asks_critic
+    )
     share = SyntheticShare(
         queues,
         board,
@@ -185,7 +187,7 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
     motion = Motion.of(env.robot.spec, env.robot.frames.action)
     parts = _parts(run, config, env, pool, motion)
     value, values = ValueModel(config.agent, policy), run.values()
-    names, selects = pool.schema.proprio.names, synthetic.selection.mode is not SelectionMode.NONE
+    names, selects = pool.schema.proprio.names, synthetic.selection.mode.asks_critic
 
     def critics(updates: int) -> bool:
         published = values.load()

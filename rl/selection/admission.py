@@ -19,6 +19,17 @@ class SelectionMode(Enum):
     MIXTURE_UNPAIRED = "mixture_unpaired"  # pi mu+ + (1 - pi) mu- close to mu_real
     MIXTURE_PAIRED = "mixture_paired"  # the same on Q minus the Q of the clip's real source
     NONE = "none"  # every labelled clip, in the proportion in which they come
+    SUCCESSES = "successes"  # every labelled success and no failure, for a policy that imitates them
+
+    @property
+    def asks_critic(self) -> bool:
+        """Whether clips are admitted and weighed by their Q-values."""
+        return self not in (SelectionMode.NONE, SelectionMode.SUCCESSES)
+
+    @property
+    def kept(self) -> tuple[Label, ...]:
+        """The labels that have a queue."""
+        return (Label.SUCCESS,) if self is SelectionMode.SUCCESSES else (Label.SUCCESS, Label.FAILURE)
 
 
 class Admission(IntEnum):
@@ -28,6 +39,7 @@ class Admission(IntEnum):
     ADMITTED = 1
     SURPRISING = 2  # a success far above what the critic expects, and not beyond doubt
     NOT_FINITE = 3
+    FAILED = 4  # a failure, where only successes are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +66,8 @@ class SelectionConfig:
     share_low, share_high: bounds of the success share pi; share_margin: how far pi may exceed the success share of
     recent real clips. delta_low, delta_high: bounds of the tolerated mean shift of Q; in between it is delta_td times
     the root mean square TD error on real data. surprise: return minus expectation above which a success is doubted.
-    half_life: admitted clips of one sign until an observation counts half. min_clips: of each sign before anything is
-    used.
+    half_life: admitted clips of one sign until an observation counts half. min_clips: of each sign that is kept before
+    anything is used; `none` does not ask.
     """
 
     mode: SelectionMode = SelectionMode.MIXTURE_PAIRED
@@ -119,7 +131,7 @@ class Selection:
             self.refused[verdict] = self.refused.get(verdict, 0) + 1
             return verdict
         side = self._success if clip.label is Label.SUCCESS else self._failure
-        if self._config.mode is SelectionMode.NONE:
+        if not self._config.mode.asks_critic:
             side.count += 1
             return verdict
         paired = self._config.mode is SelectionMode.MIXTURE_PAIRED
@@ -130,13 +142,15 @@ class Selection:
 
     def _judge(self, clip: Candidate) -> Admission:
         values = [clip.label_return, clip.risk]
-        if self._config.mode is not SelectionMode.NONE:  # which asks no critic
+        if self._config.mode.asks_critic:
             values += [clip.q, clip.source_q, clip.first_q]
         if clip.label is Label.UNKNOWN:
             return Admission.UNLABELLED
         if not all(math.isfinite(value) for value in values):
             return Admission.NOT_FINITE
-        if self._config.mode is SelectionMode.NONE or clip.label is Label.FAILURE:
+        if clip.label not in self._config.mode.kept:
+            return Admission.FAILED
+        if not self._config.mode.asks_critic or clip.label is Label.FAILURE:
             return Admission.ADMITTED
         surprising = clip.label_return - clip.first_q > self._config.surprise
         # Without a history of risks nothing is known to lie below the usual one.
@@ -153,7 +167,7 @@ class Selection:
     def success_share(self) -> float:
         """pi: the share of successes in what is drawn; without selection nobody asks for it."""
         config = self._config
-        if config.mode in (SelectionMode.PAPER_SUM, SelectionMode.NONE):
+        if config.mode is SelectionMode.PAPER_SUM or not config.mode.asks_critic:
             return 0.5
         plus, minus = self._shifts()
         gap, error = plus - minus, 2.0 * math.hypot(self._success.error, self._failure.error)
@@ -175,9 +189,12 @@ class Selection:
         """g_Q in [0, 1]; 0 while a queue holds too few clips."""
         if self._config.mode is SelectionMode.NONE:
             return 1.0
-        if min(self._success.count, self._failure.count) < self._config.min_clips:
+        counts = {Label.SUCCESS: self._success.count, Label.FAILURE: self._failure.count}
+        if min(counts[label] for label in self._config.mode.kept) < self._config.min_clips:
             return 0.0
         match self._config.mode:
+            case SelectionMode.SUCCESSES:
+                return 1.0
             case SelectionMode.PAPER_SUM:
                 return float(self.residual <= self.delta)
             case _:
@@ -189,7 +206,7 @@ class Selection:
 
     def metrics(self) -> dict[str, float]:
         counts = {f"selection/refused/{reason.name.lower()}": float(n) for reason, n in self.refused.items()}
-        if self._config.mode is not SelectionMode.NONE:
+        if self._config.mode.asks_critic:
             counts |= {
                 "selection/success_share": self.success_share,
                 "selection/residual": self.residual,

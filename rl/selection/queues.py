@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,15 +49,23 @@ class SyntheticQueues:
 
     Only whole clips count, each with one label in all of its transitions: one that a dying worker left behind is half a
     clip. Either queue empty means that nothing may be drawn (`size` is 0): successes alone, or failures alone, would
-    shift the critic. balanced False is for the comparison without selection: one queue, drawn from uniformly.
+    shift the critic. balanced False is for comparisons without selection: one queue, drawn from uniformly. kept: the
+    labels of the clips that may be drawn.
     ahead: how far their returns look, at most to the end of their clip. Raises ValueError where a transition does not
     say that it is synthetic.
     """
 
     def __init__(
-        self, reader: StoreReader, config: QueueConfig, ahead: Lookahead = ONE_STEP, *, balanced: bool = True
+        self,
+        reader: StoreReader,
+        config: QueueConfig,
+        ahead: Lookahead = ONE_STEP,
+        *,
+        kept: Collection[Label] = (Label.SUCCESS, Label.FAILURE),
+        balanced: bool = True,
     ) -> None:
-        self._reader, self._config, self._ahead, self._balanced = reader, config, ahead, balanced
+        self._reader, self._config, self._ahead = reader, config, ahead
+        self._kept, self._balanced = kept, balanced
         self.schema = reader.schema
         self.success_share = 0.5
         self._entries: NDArray[np.void] = np.zeros(0, _ENTRY)  # by row
@@ -112,7 +120,8 @@ class SyntheticQueues:
         self._newest_policy = max(self._newest_policy, int(policy.max()))
         whole = ~np.isin(records["observation"]["episode"], self._torn)
         for label, open_rows in self._open.items():
-            self._open[label] = np.concatenate([open_rows, rows[whole & (transition["label"] == label)]])
+            fits = whole & (transition["label"] == label) & (label in self._kept)
+            self._open[label] = np.concatenate([open_rows, rows[fits]])
 
     def _note_torn(self) -> None:
         """Remember the clips whose writer ended in the middle of them."""

@@ -107,6 +107,18 @@ def test_imagined_data_change_what_is_learnt(plain: RunDir, imagined: RunDir) ->
     assert 0.0 < max(ratios) <= 0.30
 
 
+def test_an_arm_that_imitates_keeps_imagined_successes_alone(plain: RunDir, tmp_path: Path) -> None:
+    arm = ("arm=vlaw", "synthetic.selection.min_clips=1")  # the simulator shows what a video model would
+    run = train(tmp_path, *arm, *IMAGINE, "synthetic.imagination.policy_share=0")
+    reader, records = StoreReader(run.synthetic), read_metrics(run.metrics_path)
+    labels = reader.records(reader.valid_starts)["transition"]["label"]
+    assert len(labels) and (labels == Label.SUCCESS).all()
+    assert max(r.get("selection/refused/failed", 0.0) for r in records) > 0.0
+    assert max(r.get("selection/used", 0.0) for r in records) > 20.0
+    assert 0.0 < max(r.get("selection/ratio", 0.0) for r in records) <= 0.30
+    assert not same_learning(plain, run)
+
+
 def test_every_imagined_transition_says_where_it_comes_from(imagined: RunDir) -> None:
     reader = StoreReader(imagined.synthetic)
     demo, real = StoreReader(imagined.demo), StoreReader(imagined.real)

@@ -13,6 +13,7 @@ from rl.agent import gripper
 from rl.agent.acting import MODE
 from rl.agent.sac import SACAgent, SACConfig
 from rl.agent.spec import AgentSpec, GripperControl
+from rl.batch import SYNTHETIC
 from robot.types import Source
 
 PROPRIO_ONLY = make_spec(GripperControl.FIXED, views={})
@@ -248,6 +249,38 @@ def test_cloning_term_pulls_the_policy_to_expert_actions() -> None:
     assert agent.update(make_batch())["learner/policy_loss"] == losses[0]  # no expert row: no pull
 
 
+def test_what_is_imitated_enters_the_cloning_terms_alone() -> None:
+    source = np.array([Source.DEMO] * 2 + [Source.REAL] * 3 + [Source.SYNTHETIC] * 3, np.uint8)
+
+    def update(number: int, **settings: object) -> tuple[dict[str, float], SACAgent]:
+        """One update on a batch whose three synthetic rows are those of another seed, the real ones the same."""
+        batch, other = make_batch(rows=8), make_batch(rows=8, seed=number)
+        for array in ("action", "reward", "proprio", "next_proprio", "terminated"):
+            getattr(batch, array)[5:] = getattr(other, array)[5:]
+        agent = make_agent(policy_every=1, bc_weight=1.0, bc_weight_final=1.0, **settings)
+        shares = {"demo": 2, "online": 3, SYNTHETIC: 3}
+        return agent.update(replace(batch, source=source, shares=shares)), agent
+
+    (one, first), (two, second) = update(1, synthetic_imitated=True), update(2, synthetic_imitated=True)
+    imitated = {"policy_loss", "policy_grad_norm", "gripper_loss", "gripper_grad_norm"}
+    assert {name for name in one if one[name] != two[name]} == {f"learner/{name}" for name in imitated}
+    pairs = zip(first.critic.parameters(), second.critic.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    seen = [update(number)[0]["learner/critic_loss"] for number in (1, 2)]
+    assert seen[0] != seen[1], "the critics learn from what is not imitated"
+
+
+def test_imitation_follows_imagined_actions_as_demonstrated_ones() -> None:
+    def loss(source: Source) -> float:
+        rows = np.array([Source.DEMO] * 4 + [source] * 4, np.uint8)
+        shares = {"demo": 4, SYNTHETIC: 4}
+        agent = make_agent(policy_every=1, bc_weight=10.0, bc_weight_final=10.0, synthetic_imitated=True)
+        return agent.update(make_batch(source=rows, shares=shares))["learner/policy_loss"]
+
+    assert loss(Source.SYNTHETIC) == loss(Source.DEMO)
+    assert abs(loss(Source.SYNTHETIC) - loss(Source.REAL)) > 0.1
+
+
 @pytest.mark.parametrize(
     ("mode", "dims"),
     [(GripperControl.FIXED, 2), (GripperControl.CONTINUOUS, 3), (GripperControl.DISCRETE, 2)],
@@ -334,6 +367,8 @@ def test_other_views_or_sizes_are_named() -> None:
         {"bc_weight_final": 1.0},
         {"hidden": 0},
         {"lr": -1.0},
+        {"synthetic_imitated": True},
+        {"synthetic_trains_policy": True, "synthetic_imitated": True, "bc_weight": 1, "bc_weight_final": 1},
     ],
 )
 def test_configuration_out_of_range_is_refused(changes: dict[str, float]) -> None:

@@ -88,6 +88,24 @@ def test_a_wrong_override_is_named_with_its_remedy(override: str, message: str) 
 
 
 @pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["arm=vlaw", "synthetic.selection.mode=none"], "agent.synthetic_imitated: .* got True with none"),
+        (
+            ["arm=full", "synthetic.selection.mode=successes"],
+            "synthetic_imitated: .* got False with successes",
+        ),
+        (["arm=vlaw", "synthetic.share.mode=loss_weight"], "synthetic.share.mode: expected fraction"),
+    ],
+)
+def test_imagined_successes_are_for_imitation_and_imitation_is_for_successes(
+    overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load("train", overrides)
+
+
+@pytest.mark.parametrize(
     ("command", "override", "message"),
     [
         ("record", "seed=-1", "seed: expected 0 to"),

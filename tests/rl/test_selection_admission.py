@@ -121,6 +121,20 @@ def test_without_selection_every_labelled_clip_enters() -> None:
     assert selection.consider(replace(BASE, first_q=0.0, label_return=1.0)) is Admission.ADMITTED
 
 
+def test_successes_alone_enter_and_no_critic_is_asked() -> None:
+    selection = Selection(SelectionConfig(mode=SelectionMode.SUCCESSES, min_clips=3))
+    unvalued = replace(BASE, q=math.nan, source_q=math.nan, first_q=math.nan)
+    for _ in range(50):
+        assert selection.consider(replace(unvalued, label=Label.FAILURE)) is Admission.FAILED
+    assert selection.gate == 0.0, "failures open nothing"
+    for count in range(1, 4):
+        assert selection.consider(unvalued) is Admission.ADMITTED
+        assert selection.gate == float(count == 3)
+    assert selection.metrics()["selection/refused/failed"] == 50.0
+    assert selection.consider(replace(unvalued, label=Label.UNKNOWN)) is Admission.UNLABELLED
+    assert selection.consider(replace(unvalued, risk=math.nan)) is Admission.NOT_FINITE
+
+
 def test_the_tolerance_follows_the_td_error_within_bounds() -> None:
     selection = Selection(SelectionConfig())
     for td_rms, delta in ((0.0, 0.01), (0.1, 0.05), (9.0, 0.10)):

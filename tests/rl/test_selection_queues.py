@@ -108,6 +108,20 @@ def test_without_selection_both_queues_are_one(tmp_path: Path) -> None:
         assert made.sample(12, np.random.default_rng(0)).source.all() and made.size == 12
 
 
+def test_where_successes_alone_are_kept_no_failure_is_drawn(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.FAILURE, 9)
+        made = SyntheticQueues(StoreReader(tmp_path), QueueConfig(), kept=[Label.SUCCESS], balanced=False)
+        made.refresh()
+        assert made.size == 0
+        imagine(writer, Label.SUCCESS, 3)
+        made.refresh()
+    assert (made.size, made.sizes()) == (3, {Label.SUCCESS: 3, Label.FAILURE: 0})
+    drawn = made.sample(64, np.random.default_rng(0)).proprio
+    successes = np.array([observation(1, step).proprio for step in range(3)])
+    assert (drawn[:, None] == successes).all(-1).any(-1).all()
+
+
 def test_the_oldest_go_beyond_the_capacity(tmp_path: Path) -> None:
     with StoreWriter(tmp_path, schema()) as writer:
         imagine(writer, Label.FAILURE, 3)
