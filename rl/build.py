@@ -11,7 +11,6 @@ from rl.agent.spec import AgentSpec, GoalOffset, GoalUnit, GripperControl
 from rl.replay.reader import ONE_STEP, Lookahead, StoreReader
 from rl.replay.sampler import Filter, PartConfig, TransitionSampler
 from rl.replay.schema import StoreSchema
-from rl.replay.writer import StoreWriter
 from robot.arm_env import ArmEnv
 from robot.tasks import ROTATION_NAMES, GripperMode
 
@@ -77,17 +76,3 @@ def make_samplers(
         demo_share: TransitionSampler([PartConfig(demos), corrections], ahead),
         online_share: TransitionSampler([PartConfig(online)], ahead),
     }
-
-
-def copy_episodes(source: Path, writer: StoreWriter) -> int:
-    """Copy every episode that may be sampled into another store; raises SchemaMismatchError where they differ."""
-    reader = StoreReader(source)
-    writer.schema.check_compatible(reader.schema)
-    kept = [info for info in reader.episodes() if not info.discarded]
-    for info in kept:
-        episode = reader.episode(info.episode)
-        writer.begin_episode(episode.observation(0))
-        for transition in episode.transitions():
-            writer.add(transition)
-        writer.end_episode(info.outcome)
-    return len(kept)

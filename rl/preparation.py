@@ -11,11 +11,12 @@ import torch
 
 from rl.agent.features import ProprioFeatures
 from rl.agent.spec import AgentSpec
-from rl.build import copy_episodes, make_schema, make_spec
+from rl.build import make_schema, make_spec
 from rl.config import ConfigError
 from rl.corrections import make_teleop
 from rl.demonstrations import record_demonstrations
 from rl.replay import memory_plan
+from rl.replay.copying import copy_episodes
 from rl.replay.errors import CorruptStoreError
 from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
+from rl.replay.copying import copy_episode
 from rl.replay.reader import StoreReader
-from rl.replay.rows import provenance_of
 from rl.replay.writer import StoreWriter
 from rl.workers.ports import (
     ADMITTED,
@@ -103,7 +101,7 @@ class ReplayImagination:
         self._next_episode += 1
         self._shown += info.num_transitions
         if not info.discarded and info.first_row >= self._first_row:
-            self._copy(info.episode)
+            copy_episode(self._recorded, info, self._writer)
         return StepResult(
             metrics={
                 ADMITTED_METRIC: float(self._shown),
@@ -129,11 +127,3 @@ class ReplayImagination:
             self._counters.set(GENERATED, moment.generated)
         for counter, value in moment.gates.items():
             self._counters.set(counter, value)
-
-    def _copy(self, number: int) -> None:
-        info, episode = self._recorded.episodes()[number], self._recorded.episode(number)
-        records = self._recorded.records(np.arange(info.first_row, info.end_row - 1))
-        self._writer.begin_episode(episode.observation(0))
-        for transition, record in zip(episode.transitions(), records, strict=True):
-            self._writer.add(replace(transition, provenance=provenance_of(record)))
-        self._writer.end_episode(info.outcome)

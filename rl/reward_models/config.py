@@ -15,17 +15,23 @@ from rl.reward_models.replays import ReplayConfig
 
 
 @dataclass(frozen=True)
-class RewardFitConfig:
-    """hold_out_every: about one of so many episodes is not learned from, and the thresholds are chosen on it."""
+class HoldOutConfig:
+    """hold_out_every: the thresholds are chosen on about one of so many episodes, and the others serve for the rest."""
 
     hold_out_every: int = 2
-    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
-    trainer: RewardTrainerConfig = field(default_factory=RewardTrainerConfig)
-    labels: LabelConfig = field(default_factory=LabelConfig)
 
     def __post_init__(self) -> None:
         if self.hold_out_every < 2:
             raise ValueError(f"hold_out_every: expected >= 2, got {self.hold_out_every}")
+
+
+@dataclass(frozen=True)
+class RewardFitConfig(HoldOutConfig):
+    """How to fit: what the thresholds are chosen on is not learned from."""
+
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
+    trainer: RewardTrainerConfig = field(default_factory=RewardTrainerConfig)
+    labels: LabelConfig = field(default_factory=LabelConfig)
 
 
 @dataclass(frozen=True)
@@ -71,26 +77,24 @@ class JudgeSource:
 
 
 @dataclass(frozen=True)
-class EvaluateRewardModelConfig:
+class EvaluateRewardModelConfig(HoldOutConfig):
     """Everything that `groundhog evaluate-reward-model` needs. Episodes that the model has seen are left out.
 
-    model: its file, for the classifier. out: folder for the report; default <model>_evaluation. A judge has no
-    thresholds of its own: they are chosen on one of every `hold_out_every` episodes and tested on the others.
+    model: its file, for the classifier. out: folder for the report; default <model>_evaluation. Only a judge needs the
+    hold-out, having no thresholds of its own; it is tested on the others.
     """
 
     model: str | None = None
     out: str | None = None
     seed: int = 0
     device: str = "cpu"
-    hold_out_every: int = 2
     data: RewardDataConfig = field(default_factory=RewardDataConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     judge: JudgeSource = field(default_factory=JudgeSource)
     labels: LabelConfig = field(default_factory=LabelConfig)
 
     def __post_init__(self) -> None:
-        if self.hold_out_every < 2:
-            raise ValueError(f"hold_out_every: expected >= 2, got {self.hold_out_every}")
+        super().__post_init__()
         if self.judge.kind is not JudgeKind.NONE and self.model is not None:
             raise ValueError(
                 "expected either model=<file> or a judge (judge.kind=http|local), one of the two"

@@ -1,4 +1,9 @@
-"""Branching: a simulated episode continues from a moment of its past, bit by bit, as often as one likes."""
+"""Branching: a simulated episode continues from a moment of its past, as often as one likes.
+
+The same actions then bring the same future bit by bit, on one machine and its version of MuJoCo: the state of the
+physics, images and proprio, executed actions, rewards and ends. Numbers that are worked out anew on the way agree to
+rounding only: the times of images, and the task's distances, which name a failure.
+"""
 
 from __future__ import annotations
 

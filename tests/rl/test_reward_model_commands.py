@@ -211,6 +211,12 @@ def test_wrong_words_are_one_readable_line(
     assert said in error and error.count("\n") == 1
 
 
+def test_a_hold_out_leaves_something_for_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    for main in (train_reward_model.main, evaluate_reward_model.main):
+        assert main(["hold_out_every=1"]) == 2
+        assert "hold_out_every: expected >= 2, got 1" in capsys.readouterr().err
+
+
 def test_an_evaluation_needs_a_model_or_a_judge(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate_reward_model.main(["data.paths=[x]"]) == 2
     assert "expected model=<file>, or a judge with judge.kind=" in capsys.readouterr().err

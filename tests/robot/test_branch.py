@@ -21,8 +21,17 @@ def run(env, sequence):  # type: ignore[no-untyped-def]
     seen = []
     for action in sequence:
         values, reward, terminated, truncated, info = env.step(action)
+        physics = env.workcell.world.get_state().physics
         seen.append(
-            (values["proprio"], info["action"], reward, terminated, truncated, info["gripper_changed"])
+            (
+                values["proprio"],
+                info["action"],
+                reward,
+                terminated,
+                truncated,
+                info["gripper_changed"],
+                physics,
+            )
         )
     return seen
 
@@ -34,7 +43,7 @@ def same(a, b) -> bool:  # type: ignore[no-untyped-def]
     )
 
 
-@pytest.mark.parametrize("task", ["press", "pick_place"])
+@pytest.mark.parametrize("task", ["press", "insert", "pick_place", "sort", "assemble"])
 def test_the_same_actions_give_the_same_future_bit_by_bit(task: str) -> None:
     env = make_robot_env(RobotConfig(task=task, obs=ObsKind.STATE), seed=3)
     other = make_robot_env(RobotConfig(task=task, obs=ObsKind.STATE), seed=9)
@@ -42,11 +51,12 @@ def test_the_same_actions_give_the_same_future_bit_by_bit(task: str) -> None:
         env.reset(seed=5)
         run(env, actions(6, 0))
         moment = capture(env)
-        future = run(env, actions(8, 1))
+        future, distances = run(env, actions(8, 1)), env.workcell.distances.copy()
         run(env, actions(3, 2))
         seen = restore(env, moment)
         assert np.array_equal(seen.proprio, moment.observation.proprio)
         assert same(run(env, actions(8, 1)), future)
+        assert env.workcell.distances == pytest.approx(distances, abs=1e-12)
         other.reset(seed=1)
         restore(other, moment)
         assert same(run(other, actions(8, 1)), future), (
@@ -57,6 +67,24 @@ def test_the_same_actions_give_the_same_future_bit_by_bit(task: str) -> None:
     finally:
         env.close()
         other.close()
+
+
+def test_images_come_again_bit_by_bit_and_their_times_to_rounding() -> None:
+    env = make_robot_env(RobotConfig(task="press", obs=ObsKind.PIXELS, image_px=32), seed=3)
+    try:
+        env.reset(seed=5)
+        moment = capture(env)
+        futures = []
+        for _ in range(2):
+            futures.append([env.step(action) for action in actions(4, 1)])
+            restore(env, moment)
+        for (one, *_, info), (two, *_, again) in zip(*futures, strict=True):
+            assert one["images"].keys() == two["images"].keys() and one["images"]
+            for view, image in one["images"].items():
+                assert np.array_equal(image, two["images"][view])
+            assert again["image_timestamps"] == pytest.approx(info["image_timestamps"], abs=1e-9)
+    finally:
+        env.close()
 
 
 def test_success_and_time_limit_count_on_from_the_moment() -> None:
