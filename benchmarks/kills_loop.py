@@ -1,14 +1,15 @@
 """Faults of the closed loop: what imagines, judges or computes goes wrong in a running run; the robot must not notice.
 
-    python -m benchmarks.kills_loop [--seeds 0 1] [--env-steps 2000]
+    python -m benchmarks.kills_loop [--seeds 0 1] [--env-steps 1200]
 
 Writes benchmarks/results/closed_loop_kills.json. Press from state without corrections; the simulator imagines, and a
 judge that knows its truth scores the clips with a little noise, through the calibrator and the gates that judge video,
-all as they are by default. Every fault begins after `AT_UPDATE` updates, when the share is open: half of the clips are
-replays, and two transitions are imagined per update, so that the calibrator has its first 200 outcomes well before.
-Pacing is off, so that only selection and gates stand between a fault and the learner. All workers run in one process;
-a worker that died or is stuck is treated as the supervisor would, but does not come back. `gates open` is the contrast:
-the same hallucination without selection, and from the fault on with the calibration gate held open.
+all as they are by default. A fault begins after `AT_UPDATE` updates, when the share is open and the task is not learned
+yet: half of the clips are replays, and four transitions are imagined per update, so that the calibrator has its first
+200 outcomes before. Pacing is off, so that only selection and gates stand between a fault and the learner. All workers
+run in one process; one that died or is stuck is treated as the supervisor would, but does not come back. Two contrasts
+hold the gates open: from the fault on, and from the first update on, there without selection, whose queue of failures
+would stay empty.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ from rl.runtime.imagining import make_world_model
 from rl.runtime.inline import run_inline
 from rl.runtime.run_dir import RunDir
 from rl.statistics import wilson_interval
-from rl.workers.ports import ALIVE, CALIBRATION_GATE, MILLIONTHS, UPDATES, StepResult, Worker
+from rl.workers.ports import ALIVE, CALIBRATION_GATE, MILLIONTHS, SELECTION_GATE, UPDATES, StepResult, Worker
 from robot.types import Float32, Label
 from worldmodel.counterfactual import BranchKind
 
 SCORE_NOISE = 0.05
-AT_UPDATE = 2200  # when a fault begins
-BEFORE_UPDATES = 500  # up to the fault, over which the share before it is taken
+AT_UPDATE = 1100  # when a fault begins
+BEFORE_UPDATES = 100  # up to the fault, over which the share before it is taken
+NEXT_UPDATES = 800  # behind `AT_UPDATE`, in which training shows what the fault did to the policy
 STUCK_UPDATES = (
     600  # in the 30 s after which a silent worker counts as dead, at 10 Hz and two updates per step
 )
@@ -60,13 +62,24 @@ class Fault(Enum):
     NO_IMAGINATION = "none: plain learning"
     HEALTHY = "none: it imagines"
     HALLUCINATES = "world model: everything looks like success"
-    HALLUCINATES_UNGATED = "the same, gates open"
+    HALLUCINATES_UNGATED = "the same, gates held open"
+    HALLUCINATES_ALWAYS = "the same from the first update on, gates held open"
     REVERSED = "reward model: reversed ranks"
     FROZEN = "frozen model, moving policy"
     STUCK = "worker stuck"
     KILLED = "worker killed"
     NO_CAMERA = "a camera is missing"
     SWAPPED = "version swap"
+
+    @property
+    def starts_at(self) -> int:
+        """The update with which it begins."""
+        return 0 if self is Fault.HALLUCINATES_ALWAYS else AT_UPDATE
+
+    @property
+    def ungated(self) -> bool:
+        """Whether selection and calibration gate are held open from then on."""
+        return self in (Fault.HALLUCINATES_UNGATED, Fault.HALLUCINATES_ALWAYS)
 
 
 class Judge:
@@ -103,7 +116,7 @@ class Judge:
     def _spoil(self, scores: NDArray[np.float64], start: Start, unseen_from: int) -> None:
         """Make the scores (T + 1,) of a clip from `start` what the fault makes of them, in place."""
         match self._fault:
-            case Fault.HALLUCINATES | Fault.HALLUCINATES_UNGATED:
+            case Fault.HALLUCINATES | Fault.HALLUCINATES_UNGATED | Fault.HALLUCINATES_ALWAYS:
                 scores[1:] = 0.95
             case Fault.REVERSED:
                 scores[:] = 1.0 - scores.max()
@@ -144,7 +157,7 @@ class Faulty:
         self._imaginer, self._judge = imaginer, judge
 
     def step(self) -> StepResult:
-        since = self._board.get(UPDATES) - AT_UPDATE
+        since = self._board.get(UPDATES) - self._fault.starts_at
         if since >= 0:
             if self._judge.unseen_from is None:
                 self._judge.begin_fault(len(StoreReader(self._run.real).episodes()))
@@ -160,8 +173,9 @@ class Faulty:
                 case _:
                     pass
         result = self._worker.step()
-        if self._fault is Fault.HALLUCINATES_UNGATED and since >= 0:
+        if self._fault.ungated and since >= 0:
             self._board.set(CALIBRATION_GATE, MILLIONTHS)
+            self._board.set(SELECTION_GATE, MILLIONTHS)
         return result
 
     def close(self) -> None:
@@ -176,7 +190,7 @@ class Trial:
 
     def run(self, folder: Path) -> dict[str, Any]:
         """One run with its figures."""
-        ungated = self.fault is Fault.HALLUCINATES_UNGATED
+        selection = "none" if self.fault is Fault.HALLUCINATES_ALWAYS else "mixture_paired"
         config = load_dict(
             "train",
             [
@@ -191,10 +205,10 @@ class Trial:
                 "runtime.kind=inline",
                 "wandb=disabled",
                 f"synthetic.model={'none' if self.fault is Fault.NO_IMAGINATION else 'oracle'}",
-                "synthetic.worker.per_update=2.0",
+                "synthetic.worker.per_update=4.0",
                 "synthetic.imagination.replay_share=0.5",
                 "synthetic.imagination.parallel=8",
-                f"synthetic.selection.mode={'none' if ungated else 'mixture_paired'}",
+                f"synthetic.selection.mode={selection}",
                 "synthetic.share.pacing.rule=constant",
                 "synthetic.share.pacing.rise_per_100=100",
             ],
@@ -223,41 +237,52 @@ class Trial:
         return self._figures(run)
 
     def _figures(self, run: RunDir) -> dict[str, Any]:
-        """Shares in the learner's own records; updates are counted from the fault on, `None` where it never came."""
-        records = read_metrics(run.metrics_path)
+        """Shares as the learner logged them; updates from the fault on, None where it never came to that."""
+        records, begun = read_metrics(run.metrics_path), self.fault.starts_at
         final = next(r for r in reversed(records) if "final/success" in r)
         trace = [r for r in records if r.get("selection/ratio") is not None]
-        before = [r for r in trace if AT_UPDATE - BEFORE_UPDATES < r["updates"] <= AT_UPDATE]
-        after = [r for r in trace if r["updates"] > AT_UPDATE]
+        before = [r for r in trace if begun - BEFORE_UPDATES < r["updates"] <= begun]
+        after = [r for r in trace if r["updates"] > begun]
         opened = next((r for r in trace if r["selection/ratio"] > 0.0), None)
         shut = next((r for r in after if r["selection/ratio"] == 0.0), None)
-        again = [r for r in after if shut is not None and r["updates"] > shut["updates"]]
-        reopened = next((r for r in again if r["selection/ratio"] > 0.0), None)
-        used = [r["selection/used"] for r in (before[-1:] + [shut or after[-1]] if trace else [])]
-        trained = [
-            r["env/train_success"] for r in records if "env/train_success" in r and r["updates"] > AT_UPDATE
-        ]
+        until = after if shut is None else after[: after.index(shut) + 1]
+        again = [r for r in after[len(until) :] if r["selection/ratio"] > 0.0]
+        tried = [r for r in records if "env/success" in r]
         return {
             "seed": self.seed,
             "successes": round(final["final/success"] * final["final/episodes"]),
             "episodes": int(final["final/episodes"]),
-            "training_success_after": float(np.mean(trained)),
+            "trained_before": _successes(tried, 0, AT_UPDATE),
+            "trained_after": _successes(tried, AT_UPDATE, AT_UPDATE + NEXT_UPDATES),
             "opened_at_update": None if opened is None else int(opened["updates"]),
-            "share_before": float(np.mean([r["selection/ratio"] for r in before])) if before else 0.0,
-            "updates_to_zero": _since(shut),
+            "share_before": _mean_share(before),
+            "updates_to_zero": None if shut is None else int(shut["updates"] - begun),
             "shut_by": [] if shut is None else [g for g in GATES if shut[f"selection/{g}"] == 0.0],
-            "used_until_zero": int(used[1] - used[0]) if used else 0,
-            "reopened_after_updates": _since(reopened),
-            "largest_share_reopened": max((r["selection/ratio"] for r in again), default=0.0),
-            "share_after_mean": float(np.mean([r["selection/ratio"] for r in after])) if after else 0.0,
-            "used": int(max((r["selection/used"] for r in trace), default=0)),
-            "trace": [[int(r["updates"]), round(r["selection/ratio"], 4)] for r in trace[::10]],
+            "used_until_zero": int(until[-1]["selection/used"] - _used(before)) if until else 0,
+            "reopened_after": int(again[0]["updates"] - begun) if again else None,
+            "share_after_zero": _mean_share(after[len(until) :]),
+            "largest_share_after_zero": max((r["selection/ratio"] for r in again), default=0.0),
+            "used": int(_used(trace)),
+            "trace": [[int(r["updates"]), round(r["selection/ratio"], 4)] for r in trace[::5]],
         }
 
 
-def _since(record: Mapping[str, float] | None) -> int | None:
-    """Updates from the fault to `record`."""
-    return None if record is None else int(record["updates"] - AT_UPDATE)
+Records = Sequence[Mapping[str, float]]
+
+
+def _mean_share(records: Records) -> float:
+    return float(np.mean([r["selection/ratio"] for r in records])) if records else 0.0
+
+
+def _used(records: Records) -> float:
+    """Imagined transitions that had been used by the last of them."""
+    return records[-1]["selection/used"] if records else 0.0
+
+
+def _successes(episodes: Records, first: int, last: int) -> list[int]:
+    """Successes and number of the training episodes that ended after update `first`, up to `last`."""
+    ended = [r["env/success"] for r in episodes if first < r["updates"] <= last]
+    return [int(sum(ended)), len(ended)]
 
 
 def pooled(fault: Fault, runs: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -282,7 +307,7 @@ def main(say: Callable[[str], None] = print) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--env-steps", type=int, default=2000)
+    parser.add_argument("--env-steps", type=int, default=1200)
     parser.add_argument("--more", action="store_true", help="beside the seeds that the results hold already")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
