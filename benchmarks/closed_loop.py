@@ -4,7 +4,7 @@
 
 World model and reward model are trained once per task, before the runs and on recordings of the same cell that no run
 shares: `--episodes` of them, half led by a demonstrator of varying noise, a quarter near misses, the rest drift and
-random motion. What they took is written beside the rows. The runs are those of `groundhog bench` (resumable, inline,
+random motion. `--anchors` more, from which neither learns, calibrate. What they took is written beside the rows. The runs are those of `groundhog bench` (resumable, inline,
 one thread) on the experiments of PRESETS. Writes benchmarks/results/closed_loop/<experiment>/<arm>/<seed>.json and the
 table of docs/closed_loop.md.
 """
@@ -30,12 +30,14 @@ KEPT = RESULTS / "closed_loop"
 def prepare(task: str, options: argparse.Namespace) -> list[str]:
     """Overrides that name a world model and a reward model of `task`; trains what is not there yet."""
     folder, experiment = options.directory / "models" / task, PRESETS[task]
-    play, world, judge = folder / "play", folder / "world_model", folder / "reward_model.safetensors"
+    play, anchors = folder / "play", folder / "anchors"
+    world, judge = folder / "world_model", folder / "reward_model.safetensors"
     if not judge.exists():
         config = load("train", [f"experiment={experiment}_pixels"])
         assert isinstance(config, TrainConfig)
         spent = [time.process_time()]
         record(play, config.robot, options.episodes, seed=0)
+        record(anchors, config.robot, options.anchors, seed=1)
         spent.append(time.process_time())
         data = [f"data={play}", f"out={world}", f"cpu_minutes={options.minutes}", "horizon=12"]
         _done(finetune_world_model.main(data))
@@ -49,10 +51,12 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         names = ("record_cpu_s", "world_model_cpu_s", "reward_model_cpu_s")
         costs = {name: round(spent[i + 1] - spent[i]) for i, name in enumerate(names)}
         head = header("closed_loop/models", "python -m benchmarks.closed_loop", ["torch", "mujoco"])
-        write_json(KEPT / experiment / "models.json", {**head, "episodes": options.episodes, **costs})
+        episodes = {"episodes": options.episodes, "anchors": options.anchors}
+        write_json(KEPT / experiment / "models.json", {**head, **episodes, **costs})
     return [
         f"synthetic.video.world_model={published_path(world)}",
         f"synthetic.video.reward_model={judge}",
+        f"synthetic.video.anchors={anchors}",
     ]
 
 
@@ -70,6 +74,7 @@ def main() -> int:
     parser.add_argument("--arms", nargs="+", default=["hil_serl", "full"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--episodes", type=int, default=300, help="recordings for the two models")
+    parser.add_argument("--anchors", type=int, default=60, help="recordings that calibrate")
     parser.add_argument("--minutes", type=float, default=8.0, help="processor time of the world model")
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--directory", type=Path, default=Path("runs/closed_loop"))

@@ -33,7 +33,9 @@ class VideoConfig:
 
     world_model: a published version to start from (a file, a run, or an `out` of finetune-world-model); None fits one
     on the demonstrations first. reward_model: a file of train-reward-model; None trains one on the demonstrations, by
-    `reward_fit`, before the first step. max_risk: an imagined path ends beyond it.
+    `reward_fit`, before the first step. anchors: a store of recordings from which nothing is learned, neither here nor
+    by the two models; their replays say from the first step on what imagined labels are worth. max_risk: an imagined
+    path ends beyond it.
     judged_clips, horizon: held-out clips by which versions compete, and the control steps that they imagine.
     executed_share: of imagined clips, how many the simulator carries out, which anchors the calibrator. true_labels: it
     carries out all of them, and what came of it is the label. Both need the simulated arm.
@@ -41,6 +43,7 @@ class VideoConfig:
 
     world_model: str | None = None
     reward_model: str | None = None
+    anchors: str | None = None
     reward_fit: RewardFitConfig = field(default_factory=RewardFitConfig)
     max_risk: float = 0.5
     judged_clips: int = 24

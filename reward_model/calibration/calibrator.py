@@ -121,6 +121,11 @@ class Calibrator:
         """What the advantages of anchor groups are multiplied by, after their normalisation."""
         return self._weighter.weight
 
+    @property
+    def min_anchors(self) -> int:
+        """Distinct episodes without which no gate opens."""
+        return self._config.gate.min_anchors
+
     def synthetic_weight(self, key: ScorerKey) -> float:
         """What a synthetic TD term is multiplied by beside a real one, in [1 / max_weight, 1]."""
         evidence = self.gate(key).evidence

@@ -31,6 +31,16 @@ class Closure(Enum):
     NON_FINITE = "non_finite"  # the scorer has returned something that is no number
     UNKNOWN_SCORES = "unknown_scores"  # too many scores are unknown
 
+    @property
+    def wants_evidence(self) -> bool:
+        """Whether more anchors are all that is missing, so far as is known."""
+        return self in (
+            Closure.UNCALIBRATED,
+            Closure.TOO_FEW_ANCHORS,
+            Closure.NEW_VERSION,
+            Closure.DRIFT,
+        )
+
 
 @dataclass(frozen=True)
 class GateConfig:

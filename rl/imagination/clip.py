@@ -16,6 +16,7 @@ class Origin(IntEnum):
 
     DEMO = 0
     ONLINE = 1
+    ANCHOR = 2  # recordings that nothing is learned from: their replays say what imagined labels are worth
 
 
 @dataclass(frozen=True, slots=True)

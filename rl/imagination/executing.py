@@ -30,6 +30,10 @@ class ExecutingLabeller:
         """How far labels are trusted, in [0, 1]."""
         return self._inner.gate
 
+    def wants_replays(self, episodes: int) -> bool:
+        """As `inner` does."""
+        return self._inner.wants_replays(episodes)
+
     def metrics(self) -> dict[str, float]:
         """Those of `inner`, and the control steps that a robot would have spent on it."""
         return self._inner.metrics() | {"calibration/executed_steps": float(self.executed_steps)}

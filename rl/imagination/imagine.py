@@ -70,11 +70,25 @@ class Imagination:
             rng,
         )
 
+    @property
+    def num_episodes(self) -> int:
+        """Real episodes that could be replayed."""
+        return self._pool.num_episodes
+
+    def replay(self, policy: ImaginingPolicy) -> list[ImaginedClip]:
+        """At most `parallel` replays, to tell what imagined labels are worth; `policy` does not act in them."""
+        starts = self._pool.draw_replays(self._config.parallel, self._rng)
+        return self._imagine(starts, [BranchKind.REPLAY] * len(starts), policy)
+
     def imagine(self, policy: ImaginingPolicy) -> list[ImaginedClip]:
         """At most `parallel` clips. Raises EmptyShareError where there is no real state to start from."""
+        starts = self._pool.draw(self._config.parallel, self._rng)
+        return self._imagine(starts, [self._kind() for _ in starts], policy)
+
+    def _imagine(
+        self, starts: Sequence[Start], kinds: Sequence[BranchKind], policy: ImaginingPolicy
+    ) -> list[ImaginedClip]:
         config = self._config
-        starts = self._pool.draw(config.parallel, self._rng)
-        kinds = [self._kind() for _ in starts]
         seeds = self._rng.integers(2**31, size=len(starts)).tolist()
         sources = [
             None if kind is BranchKind.POLICY else self._pool.clip(start, config.clip_length)

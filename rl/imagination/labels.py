@@ -12,9 +12,11 @@ from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import Calibrator
 from reward_model.interface import RewardModel
 from reward_model.labels import Thresholds, label_clips
-from rl.imagination.clip import ImaginedClip, Start
+from rl.imagination.clip import ImaginedClip, Origin, Start
 from robot.types import Label
 from worldmodel.counterfactual import BranchKind
+
+NOBODY = "none"  # the version of a scorer that has not scored yet
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class Labeller(Protocol):
     def gate(self) -> float:
         """How far its labels are trusted, in [0, 1]."""
 
+    def wants_replays(self, episodes: int) -> bool:
+        """Whether the gate is shut for want of evidence that replays of so many real episodes can give."""
+
     def metrics(self) -> dict[str, float]:
         """What the gate rests on."""
 
@@ -69,6 +74,10 @@ class TruthLabeller:
     """Takes the simulator's word: for the ceiling, and to find out what labels cost."""
 
     gate = 1.0
+
+    def wants_replays(self, episodes: int) -> bool:
+        """Never: the truth needs no evidence."""
+        return False
 
     def metrics(self) -> dict[str, float]:
         """The truth needs no calibration."""
@@ -114,12 +123,20 @@ class RewardModelLabeller:
     ) -> None:
         self._model, self._thresholds = model, thresholds
         self.calibrator, self._task, self._unseen = calibrator, task, unseen
-        self._scorer = ScorerKey(task, "none")
+        self._scorer = ScorerKey(task, NOBODY)
 
     @property
     def gate(self) -> float:
         """How far labels of the newest scorer are trusted, in [0, 1]; 0 until enough replays have been seen."""
         return self.calibrator.gate(self._scorer).value
+
+    def wants_replays(self, episodes: int) -> bool:
+        """While no map has been learnt, or the newest scorer has shown too little, and there are episodes enough."""
+        if episodes < self.calibrator.min_anchors:
+            return False
+        if self._scorer.version == NOBODY:
+            return True
+        return any(closure.wants_evidence for closure in self.calibrator.gate(self._scorer).closures)
 
     def metrics(self) -> dict[str, float]:
         return self.calibrator.metrics(self._scorer)
@@ -175,8 +192,8 @@ class RewardModelLabeller:
             AnchorPair(
                 raw=None if np.isnan(one.success_prob) else one.success_prob,
                 true=float(Label.SUCCESS in one.clip.truth),
-                # Episodes of both stores are numbered from 0 on.
-                episode=2 * one.clip.start.episode + int(one.clip.start.origin),
+                # Episodes of each store are numbered from 0 on.
+                episode=len(Origin) * one.clip.start.episode + int(one.clip.start.origin),
                 kind=self._kind(one.clip),
             )
             for one in labelled

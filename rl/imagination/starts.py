@@ -43,12 +43,25 @@ class StartConfig:
 
 
 class StartPool:
-    """Draws starts from two stores; only finished episodes that were not discarded."""
+    """Draws starts from two stores; only finished episodes that were not discarded.
 
-    def __init__(self, demo: StoreReader, online: StoreReader, config: StartConfig) -> None:
+    anchors: recordings that are replayed and nothing else. Raises SchemaMismatchError where they do not match.
+    """
+
+    def __init__(
+        self, demo: StoreReader, online: StoreReader, config: StartConfig, anchors: StoreReader | None = None
+    ) -> None:
         self.readers = {Origin.DEMO: demo, Origin.ONLINE: online}
         self.schema = demo.schema
-        self._config = config
+        if anchors is not None:
+            self.schema.check_compatible(anchors.schema)
+        self._anchors, self._config = anchors, config
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that could be replayed, so far as they were visible at the last refresh."""
+        stores = [*self.readers.values(), *([self._anchors] if self._anchors is not None else [])]
+        return sum(not info.discarded for reader in stores for info in reader.episodes())
 
     def refresh(self) -> None:
         """Take in what was recorded since."""
@@ -57,7 +70,7 @@ class StartPool:
 
     def draw(self, n: int, rng: np.random.Generator) -> list[Start]:
         """`n` starts, with replacement. Raises EmptyShareError where no episode is finished."""
-        rows = {origin: self._rows(origin) for origin in Origin}
+        rows = {origin: self._rows(origin) for origin in self.readers}
         if not any(len(of) for of in rows.values()):
             raise EmptyShareError(
                 "nothing to imagine from: no finished episode yet; record demonstrations first"
@@ -66,16 +79,38 @@ class StartPool:
         for _ in range(n):
             wanted = Origin.DEMO if rng.random() < self._config.demo_share else Origin.ONLINE
             origin = wanted if len(rows[wanted]) else Origin(1 - wanted)
-            row = rows[origin][int(rng.integers(len(rows[origin])))]
-            where = self.readers[origin].records(np.array([row]))["observation"][0]
-            starts.append(Start(origin, int(where["episode"]), int(where["step"])))
+            starts.append(self._start(origin, int(rows[origin][int(rng.integers(len(rows[origin])))])))
         return starts
+
+    def draw_replays(self, n: int, rng: np.random.Generator) -> list[Start]:
+        """`n` starts of replays: as `draw`, and where there are anchors half of them from those.
+
+        Where clips are branched from decides how many of them succeed, and calibration depends on that.
+        """
+        starts = self.draw(n, rng)
+        if self._anchors is None:
+            return starts
+        rows = self._anchors.valid_starts[: self._anchors.num_settled]
+        anchored = rng.random(n) < 0.5
+        return [
+            self._start(Origin.ANCHOR, int(rng.choice(rows))) if anchor else start
+            for start, anchor in zip(starts, anchored, strict=True)
+        ]
 
     def clip(self, start: Start, length: int, history: int = 0) -> Clip:
         """What really happened from `start` on: one clip of `length` actions with `history` steps before."""
-        reader = self.readers[start.origin]
+        reader = self._reader(start.origin)
         row = reader.episodes()[start.episode].first_row + start.step
         return gather_clips(reader, np.array([row]), length, history)
+
+    def _reader(self, origin: Origin) -> StoreReader:
+        if origin is Origin.ANCHOR and self._anchors is not None:
+            return self._anchors
+        return self.readers[origin]
+
+    def _start(self, origin: Origin, row: int) -> Start:
+        where = self._reader(origin).records(np.array([row]))["observation"][0]
+        return Start(origin, int(where["episode"]), int(where["step"]))
 
     def _rows(self, origin: Origin) -> NDArray[np.int64]:
         reader = self.readers[origin]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -59,6 +60,8 @@ def layout_seed(config: TrainConfig) -> Callable[[Origin, int], int]:
                 return DEMO_SEED + 1000 * config.seed + episode
             case Origin.ONLINE:
                 return TRAIN_SEED + 1_000_000 * config.seed + episode
+            case Origin.ANCHOR:
+                raise ValueError(f"anchor {episode}: recorded elsewhere, its layout is not known here")
 
     return of
 
@@ -183,7 +186,9 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
     # A worker that starts again must not imagine the clips of its predecessor again.
     policy.generator.manual_seed(config.seed + 1 + writer.num_rows)
     rng = np.random.default_rng([config.seed, 6, writer.num_rows])
-    pool = StartPool(StoreReader(run.demo), StoreReader(run.real), synthetic.imagination.starts)
+    recordings = synthetic.video.anchors if synthetic.model is ImaginedBy.VIDEO else None
+    anchors = None if recordings is None else StoreReader(Path(recordings))
+    pool = StartPool(StoreReader(run.demo), StoreReader(run.real), synthetic.imagination.starts, anchors)
     motion = Motion.of(env.robot.spec, env.robot.frames.action)
     parts = _parts(run, config, env, pool, motion)
     value, values = ValueModel(config.agent, policy), run.values()

@@ -21,6 +21,7 @@ from rl.imagination.oracle import OracleImaginer
 from rl.imagination.proprio import fit_proprio
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
+from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
 from rl.reward_models.loading import load_for_labels
 from rl.runtime.run_dir import RunDir
@@ -68,6 +69,13 @@ def check_video(config: TrainConfig) -> None:
             f"synthetic.video.model.max_horizon={video.model.max_horizon}: expected at least video.horizon="
             f"{video.horizon} and imagination.clip_length={longest}; raise it, or imagine in shorter clips"
         )
+    if (
+        video.anchors is not None
+        and (task := StoreReader(Path(video.anchors)).schema.task) != config.robot.task
+    ):
+        raise ConfigError(
+            f"synthetic.video.anchors={video.anchors}: expected recordings of {config.robot.task}, got {task}"
+        )
     demos = np.arange(config.demos.episodes)
     if not video.holdout.contains(demos).any():
         raise ConfigError(
@@ -96,7 +104,8 @@ def make_video(
     load = partial(load_world_model, device=device, spec=spec)
     online = pool.readers[Origin.ONLINE]
     # A version of this run that is taken up again may have learned from all that there is by now.
-    learned = online.num_episodes if versions.all() else 0
+    own = bool(versions.all())
+    learned = online.num_episodes if own else 0
     start = _start(settings.world_model, versions)
     board.set(WORLD_MODEL_GATE, 0)  # what an earlier session measured says nothing of this model
     fresh = partial(make_world_model, settings.model, spec, device=device, seed=config.seed)
@@ -111,13 +120,24 @@ def make_video(
         learned_episodes=learned,
     )
 
+    # A model and a judge that were given have learned nothing from this run's demonstrations.
+    given = start is not None and not own and settings.reward_model is not None
+
     def publish(model: WorldModel) -> None:
+        nonlocal given
+        given = False
         imaginer.model, imaginer.proprio = model, fit_proprio(list(pool.readers.values()), settings.proprio)
         imaginer.learned_episodes = online.num_episodes
 
     def unseen(start: Start) -> bool:
         held_out = bool(settings.holdout.contains(np.array([start.episode]))[0])
-        return start.origin is Origin.ONLINE and (held_out or start.episode >= imaginer.learned_episodes)
+        match start.origin:
+            case Origin.DEMO:
+                return given
+            case Origin.ONLINE:
+                return held_out or start.episode >= imaginer.learned_episodes
+            case Origin.ANCHOR:
+                return True
 
     def trust(scores: Mapping[str, float]) -> None:
         board.set(WORLD_MODEL_GATE, round(MILLIONTHS * settings.trust.gate(scores)))

@@ -45,20 +45,32 @@ class WorldModelWorkerConfig:
     """Pace of imagination. per_update: imagined transitions for each update of the learner.
 
     before_first_step: begin with the critic's warm start, from demonstrations, before the robot has moved.
+    tests: batches of nothing but replays, one after the other, by which a new world model or reward model shows what
+    its labels are worth; they come on top of `per_update`.
     """
 
     per_update: float = 1.0
     before_first_step: bool = True
+    tests: int = 40
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.per_update <= 64.0:
-            raise ValueError(f"world model worker: expected per_update in (0, 64], got {self.per_update}")
+        if not 0.0 < self.per_update <= 64.0 or self.tests < 0:
+            raise ValueError(
+                f"world model worker: expected per_update in (0, 64] and tests >= 0, got {self.per_update}, "
+                f"{self.tests}"
+            )
 
 
 class Imagining(Protocol):
-    """Makes imagined clips with a policy."""
+    """Makes imagined clips with a policy, and replays of what was really done."""
+
+    @property
+    def num_episodes(self) -> int:
+        """Real episodes that could be replayed."""
 
     def imagine(self, policy: Any) -> list[ImaginedClip]: ...
+
+    def replay(self, policy: Any) -> list[ImaginedClip]: ...
 
 
 class Valuing(Protocol):
@@ -117,6 +129,7 @@ class WorldModelWorker:
         self._version = -1
         # The store outlives a lost board: what it holds was generated.
         self._generated = max(counters.get(GENERATED), writer.num_transitions)
+        self._tests_left, self._tested = config.tests, 0
 
     def step(self) -> StepResult:
         """Imagine once, or say what is waited for."""
@@ -131,11 +144,28 @@ class WorldModelWorker:
             return StepResult(waiting=f"learner: update {self._counters.get(UPDATES)}")
         if not self._take_newest_policy():
             return StepResult(waiting="learner: first policy")
+        if self._tests_scorer():
+            return self._test()
         clips = self._imagination.imagine(self._policy)
         labelled = self._labeller.label(clips)
         admitted = self._select([one for one in labelled if one.clip.kind is not BranchKind.REPLAY])
         self._store(admitted)
         return StepResult(metrics=self._report(clips, labelled))
+
+    def _tests_scorer(self) -> bool:
+        """Whether the next batch only tells what labels are worth; each scorer gets `tests` of them at most."""
+        if not self._labeller.wants_replays(self._imagination.num_episodes):
+            self._tests_left = self._config.tests
+            return False
+        self._tests_left = max(-1, self._tests_left - 1)
+        return self._tests_left >= 0
+
+    def _test(self) -> StepResult:
+        clips = self._imagination.replay(self._policy)
+        self._labeller.label(clips)
+        self._tested += sum(len(clip) for clip in clips)
+        self._counters.set(CALIBRATION_GATE, round(MILLIONTHS * self._labeller.gate))
+        return StepResult(metrics=self._labeller.metrics() | {"world_model/tested": float(self._tested)})
 
     def close(self) -> None:
         """Leave what was imagined readable."""

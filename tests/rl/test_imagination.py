@@ -193,6 +193,11 @@ def test_starts_follow_the_wanted_share_and_nothing_online_means_demonstrations(
     drawn = twice.draw(400, rng)
     online = [start for start in drawn if start.origin is Origin.ONLINE]
     assert 250 < len(online) < 350 and {start.episode for start in online} == {1}, "the newest episode only"
+    anchored = StartPool(cell.demo, cell.online, StartConfig(), cell.demo)
+    assert anchored.num_episodes == 2 * cell.pool().num_episodes
+    origins = [start.origin for start in anchored.draw_replays(400, rng)]
+    assert 150 < origins.count(Origin.ANCHOR) < 250 and set(origins) == {Origin.DEMO, Origin.ANCHOR}
+    assert Origin.ANCHOR not in {start.origin for start in anchored.draw(100, rng)}, "never imagined from"
     empty = StartPool(cell.online, cell.online, StartConfig())
     with pytest.raises(EmptyShareError, match="no finished episode"):
         empty.draw(1, rng)

@@ -242,6 +242,25 @@ def test_another_version_has_to_prove_itself_anew(cell: Cell) -> None:
     assert one.gate > 0.5
 
 
+def test_a_scorer_asks_for_replays_until_its_gate_can_be_judged(cell: Cell) -> None:
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    one = labeller(cell, 0.9)
+    assert one.wants_replays(20) and not one.wants_replays(19), "fewer episodes could never open it"
+    judged(one, clip, range(300), right=1.0)
+    assert not one.wants_replays(20)
+    judged(one, clip, range(300, 302), right=1.0, version=1)
+    assert one.gate == 0.0 and one.wants_replays(20)
+    wrong = labeller(cell, 0.9)
+    judged(wrong, clip, range(300), right=0.0)
+    assert wrong.gate == 0.0 and not wrong.wants_replays(20), "more of the same proves nothing"
+
+
+def test_replays_alone_begin_where_replays_may(cell: Cell) -> None:
+    clips = cell.imagination(clip_length=4, parallel=6).replay(Still())
+    assert clips and {clip.kind for clip in clips} == {BranchKind.REPLAY}
+    assert all(Label.UNKNOWN not in clip.truth for clip in clips)
+
+
 def test_only_replays_that_the_model_has_not_rehearsed_count_as_tests(cell: Cell) -> None:
     (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
     seen: list[AnchorPair] = []

@@ -92,24 +92,47 @@ SUCCESS = clip(Label.FAILURE, Label.SUCCESS, Label.FAILURE)
 FAILURE = clip(Label.FAILURE, Label.FAILURE)
 
 
+class Doubtful(TruthLabeller):
+    """Wants `wanted` batches of replays before it trusts itself, and again whenever told so."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted, self.seen = wanted, 0
+
+    def wants_replays(self, episodes: int) -> bool:
+        return episodes >= 5 and self.wanted > 0
+
+    def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
+        self.wanted -= 1
+        self.seen += len(clips)
+        return super().label(clips)
+
+
 class Bench:
     """A worker that imagines `clips` over and over."""
 
-    def __init__(self, path: Path, clips: list[ImaginedClip], mode: SelectionMode) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clips: list[ImaginedClip],
+        mode: SelectionMode,
+        labeller: TruthLabeller | None = None,
+        tests: int = 40,
+    ) -> None:
+        self.num_episodes = 5
         self.clips, self.policy, self.weights, self.counters = clips, Policy(), Weights(), Counters()
         self.critics_at = 0
         self.adapted: dict[str, float] = {}
         self.path = path
         self.worker = WorldModelWorker(
             self,
-            TruthLabeller(),
+            labeller or TruthLabeller(),
             Selection(SelectionConfig(mode=mode, min_clips=2)),
             None if mode is SelectionMode.NONE else Values(),
             self.policy,
             StoreWriter(path, schema()),
             self.weights,
             self.counters,
-            WorldModelWorkerConfig(),
+            WorldModelWorkerConfig(tests=tests),
             first_update=10,
             discount=0.9,
             refresh=lambda: None,
@@ -120,6 +143,9 @@ class Bench:
 
     def imagine(self, policy: object) -> list[ImaginedClip]:
         return self.clips
+
+    def replay(self, policy: object) -> list[ImaginedClip]:
+        return [replace(one, kind=BranchKind.REPLAY) for one in self.clips]
 
     def publish(self, version: int, updates: int) -> None:
         self.weights.version, self.weights.updates = version, updates
@@ -220,3 +246,36 @@ def test_adapting_goes_before_imagining(tmp_path: Path) -> None:
     bench.publish(0, 500)
     bench.adapted = {"world_model/loss_1": 0.5}
     assert bench.worker.step().metrics == bench.adapted and len(bench.stored()) == 0
+
+
+def test_a_scorer_that_has_shown_nothing_replays_first_and_that_counts_as_nothing_imagined(
+    tmp_path: Path,
+) -> None:
+    labeller = Doubtful(wanted=3)
+    bench = Bench(tmp_path, [FAILURE, SUCCESS], SelectionMode.NONE, labeller)
+    bench.publish(0, 500)
+    tested = [bench.worker.step().metrics["world_model/tested"] for _ in range(3)]
+    assert tested == [5.0, 10.0, 15.0] and bench.counters.get(GENERATED) == 0 and len(bench.stored()) == 0
+    bench.worker.step()
+    assert bench.counters[GENERATED] == 5 and len(bench.stored()) > 0
+
+
+def test_tests_are_bounded_for_each_scorer_and_need_enough_real_episodes(tmp_path: Path) -> None:
+    labeller = Doubtful(wanted=1000)
+    bench = Bench(tmp_path, [FAILURE], SelectionMode.NONE, labeller, tests=2)
+    bench.publish(0, 500)
+    generated = []
+    for _ in range(4):
+        bench.worker.step()
+        generated.append(bench.counters.get(GENERATED))
+    assert generated == [0, 0, 2, 4], "it goes on imagining, though not proven"
+    labeller.wanted = 0
+    bench.worker.step()
+    labeller.wanted = 1000  # another scorer
+    bench.worker.step()
+    assert bench.counters[GENERATED] == 6
+    few = Bench(tmp_path / "few", [FAILURE], SelectionMode.NONE, Doubtful(wanted=1000))
+    few.num_episodes = 4
+    few.publish(0, 500)
+    few.worker.step()
+    assert few.counters[GENERATED] == 2
