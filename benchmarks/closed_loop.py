@@ -4,9 +4,9 @@
 
 World model and reward model are trained once per task, before the runs and on recordings of the same cell that no run
 shares: `--episodes` of them, half led by a demonstrator of varying noise, a quarter near misses, the rest drift and
-random motion. `--anchors` more, from which neither learns, calibrate. What they took is written beside the rows. The runs are those of `groundhog bench` (resumable, inline,
-one thread) on the experiments of PRESETS. Writes benchmarks/results/closed_loop/<experiment>/<arm>/<seed>.json and the
-table of docs/closed_loop.md.
+random motion. `--anchors` more, from which neither learns, calibrate. What they took is written beside the rows. The
+runs are those of `groundhog bench` (resumable, inline, one thread) on the experiments of PRESETS. Writes
+benchmarks/results/closed_loop/<experiment>/<arm>/<seed>.json and the table of docs/closed_loop.md.
 """
 
 from __future__ import annotations
