@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rl import command, provenance
+from rl.cloned import CONFIG, RECORDED, RESULT
 from rl.cloning import ClonePolicyConfig, Cloning, describe, opened
 from rl.config import ConfigError, load_dict, to_object
 from rl.metrics import MetricsLog
@@ -37,7 +38,7 @@ def _clone(overrides: list[str]) -> int:
     data = Path(config.data)
     beside = data.with_name(f"{data.name}_cloned") if is_dataset(data) else data / "cloned"
     out = Path(config.out or beside)
-    if (out / "cloning.json").exists():
+    if (out / RESULT).exists():
         raise ConfigError(f"{out}: holds a cloned policy already; choose another out=")
 
     def say(text: str) -> None:
@@ -49,13 +50,19 @@ def _clone(overrides: list[str]) -> int:
             out / "weights"
         )  # where nothing can be written, say so before the training
         _train(cloning, MetricsLog(out / "metrics.jsonl", time.time), console)
-        rows = cloning.judge()
-    version = weights.publish(cloning.agent.policy_tensors(), cloning.updates)
-    OmegaConf.save(stored, out / "config.yaml", resolve=True)
+        kept = cloning.keep()
+        rows = cloning.judge(kept)
+    version = weights.publish(kept.tensors, kept.update)
+    OmegaConf.save(stored, out / CONFIG, resolve=True)
     (out / "spec.json").write_text(json.dumps(cloning.spec.to_json(), indent=1))
+    (out / RECORDED).write_text(cloning.schema.to_json())
     head = provenance.header("cloning", shlex.join(["groundhog", "clone-policy", *overrides]), PACKAGES)
-    provenance.write(out / "cloning.json", head | {"updates": cloning.updates}, rows)
-    heading = f"{cloning.updates} updates; on {rows[0]['steps']} held-out steps, actions in -1..1:"
+    counts = {"updates": cloning.updates, "kept_update": kept.update, "kept_distance": kept.distance}
+    provenance.write(out / RESULT, head | counts, rows)
+    heading = (
+        f"{cloning.updates} updates, kept: the weights after {kept.update}; "
+        f"on {rows[0]['steps']} held-out steps, actions in -1..1:"
+    )
     say("\n".join([heading, *map(describe, rows), str(weights.path(version))]))
     return 0
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from rl.agent.acting import MODE
+from rl.agent.acting import MODE, ActingPolicy
 from rl.agent.gripper import COMMANDS
 from rl.agent.sac import SACAgent, SACConfig
 from rl.agent.spec import GRIPPER_INDEX, AgentSpec, GripperControl
@@ -25,7 +27,7 @@ from rl.replay.reader import StoreReader
 from rl.replay.sampler import Filter, Holdout, PartConfig, Split, TransitionSampler
 from rl.replay.schema import StoreSchema
 from rl.world_models.data import real_stores
-from robot.types import ACTION_DIM, BadDataError, Float32
+from robot.types import ACTION_DIM, BadDataError, Episode, Float32
 
 STILL = 1e-6  # entries of the action that are never larger are not controlled
 ROWS = 256  # observations judged at once
@@ -38,6 +40,8 @@ class ClonePolicyConfig:
     data: a replay store, a run directory (its demonstrations and corrections), or a LeRobot dataset (mapping=...).
     out: default <data>/cloned, beside a dataset <data>_cloned. cpu_minutes: processor time; steps: optimiser steps; one
     of the two, the other stays null. views: default all. holdout: episodes that judge and are never trained on.
+    judge_every: updates from one look at these episodes to the next; the weights that came nearest are kept, with 0 the
+    last ones.
     """
 
     data: str = "???"
@@ -47,6 +51,7 @@ class ClonePolicyConfig:
     seed: int = 0
     device: str = "cpu"
     batch_size: int = 64
+    judge_every: int = 100
     views: list[str] = field(default_factory=list)
     holdout: Holdout = field(default_factory=Holdout)
     agent: SACConfig = field(default_factory=SACConfig)
@@ -61,6 +66,8 @@ class ClonePolicyConfig:
             raise ValueError("clone-policy: expected cpu_minutes > 0 and steps >= 1")
         if self.batch_size < 2 or self.seed < 0:
             raise ValueError("clone-policy: expected batch_size >= 2 and seed >= 0")
+        if self.judge_every < 0:
+            raise ValueError(f"clone-policy: expected judge_every >= 0, got {self.judge_every}")
 
 
 @contextmanager
@@ -110,6 +117,15 @@ def recorded_spec(schema: StoreSchema, actions: Float32, views: Sequence[str]) -
     )
 
 
+@dataclass(frozen=True, eq=False)
+class KeptPolicy:
+    """Weights that are kept. update: after how many. distance: from the held-out actions, see `Cloning.distance`."""
+
+    update: int
+    distance: float
+    tensors: dict[str, Tensor]
+
+
 class Cloning:
     """One cloning. cpu_clock: processor seconds of this process. Raises BadDataError where the data do not suffice."""
 
@@ -118,11 +134,14 @@ class Cloning:
     ) -> None:
         self._config, self._parts, self._clock = config, parts, cpu_clock
         self.updates = 0
+        self._kept: KeptPolicy | None = None
         self._sampler = TransitionSampler([replace(part, split=Split.TRAIN) for part in parts])
         self._check_split()
         trained = np.concatenate([_actions(part) for part in parts])
-        self.spec = recorded_spec(self._sampler.schema, trained, config.views)
+        self.schema = self._sampler.schema
+        self.spec = recorded_spec(self.schema, trained, config.views)
         self._usual = _usual_action(trained, self.spec)
+        self._executed = np.concatenate([episode.action[steps] for episode, steps in self._held_out()])
         self.agent = SACAgent(config.agent, self.spec, device=torch.device(config.device), seed=config.seed)
 
     def train(self) -> Iterator[tuple[float, dict[str, float]]]:
@@ -140,40 +159,69 @@ class Cloning:
             self._sampler.sample(config.batch_size, rng, out=drawn)
             metrics = self.agent.behaviour_cloning(seen)
             self.updates += 1
+            if config.judge_every and self.updates % config.judge_every == 0:
+                self.keep()
             if config.cpu_minutes is None:
                 spent = self.updates / (config.steps or 1)
             else:
                 spent = (self._clock() - begun) / (60.0 * config.cpu_minutes)
             yield min(1.0, spent), metrics
 
-    def judge(self) -> list[dict[str, Any]]:
-        """Agreement with the held-out steps: of the policy, and of two baselines that see no image.
+    def keep(self) -> KeptPolicy:
+        """The nearest weights so far, or the present ones where they are, or where the last ones are asked for."""
+        distance = self.distance(self.agent.robot_policy)
+        if self._kept is None or not self._config.judge_every or distance < self._kept.distance:
+            self._kept = KeptPolicy(self.updates, distance, self.agent.policy_tensors())
+        return self._kept
+
+    def judge(self, kept: KeptPolicy) -> list[dict[str, Any]]:
+        """Agreement with the held-out steps: of the kept policy, and of two baselines that see no image.
 
         `mean`: the mean action of the training steps, with their most frequent gripper command. `previous`: the action
         executed one step before, at the first step of an episode the mean.
         """
-        judged: dict[str, list[Float32]] = {"policy": [], "mean": [], "previous": [], "executed": []}
+        policy = ActingPolicy(self._config.agent, self.spec, device=self.agent.device, seed=self._config.seed)
+        policy.load_tensors(kept.tensors)
+        before = [
+            np.concatenate([self._usual[None], episode.action[:-1]])[steps]
+            for episode, steps in self._held_out()
+        ]
+        judged = {
+            "policy": self._chosen(policy),
+            "mean": np.tile(self._usual, (len(self._executed), 1)),
+            "previous": np.concatenate(before),
+        }
+        return [
+            {"by": name, **agreement(self.spec, action, self._executed)} for name, action in judged.items()
+        ]
+
+    def distance(self, policy: ActingPolicy) -> float:
+        """Mean absolute error of the policy's held-out actions over all entries that it controls, the gripper's too."""
+        error = np.abs(self._chosen(policy) - self._executed)
+        controlled = set(self.spec.policy_indices)
+        if self.spec.gripper is not GripperControl.FIXED:
+            controlled.add(GRIPPER_INDEX)
+        return float(error[:, sorted(controlled)].mean())
+
+    def _held_out(self) -> Iterator[tuple[Episode, NDArray[np.int64]]]:
+        """Held-out episodes, and the steps of each that count."""
         for part in self._parts:
             for number in _episodes(part, held_out=True):
                 episode = part.reader.episode(number)
-                where = np.ones(len(episode), np.bool_)
-                if part.filter is Filter.INTERVENED_ONLY:
-                    where = episode.intervened
-                steps = np.flatnonzero(where)
-                seen = [episode.observation(int(step)) for step in steps]
+                everything = part.filter is Filter.ALL
+                yield episode, np.arange(len(episode)) if everything else np.flatnonzero(episode.intervened)
+
+    def _chosen(self, policy: ActingPolicy) -> Float32:
+        """What the policy does (N, 7) in the held-out steps."""
+        chosen: list[Float32] = []
+        for episode, steps in self._held_out():
+            for start in range(0, len(steps), ROWS):
+                seen = [episode.observation(int(step)) for step in steps[start : start + ROWS]]
                 narrowed = [
                     replace(one, images={view: one.images[view] for view in self.spec.views}) for one in seen
                 ]
-                for start in range(0, len(steps), ROWS):
-                    block = narrowed[start : start + ROWS]
-                    judged["policy"].append(self.agent.robot_policy.act_batch(block, noise=MODE))
-                judged["mean"].append(np.tile(self._usual, (len(steps), 1)))
-                before = np.concatenate([self._usual[None], episode.action[:-1]])
-                judged["previous"].append(before[steps])
-                judged["executed"].append(episode.action[steps])
-        joined = {name: np.concatenate(parts) for name, parts in judged.items()}
-        executed = joined.pop("executed")
-        return [{"by": name, **agreement(self.spec, action, executed)} for name, action in joined.items()]
+                chosen.append(policy.act_batch(narrowed, noise=MODE))
+        return np.concatenate(chosen)
 
     def _check_split(self) -> None:
         kept = sum(len(_episodes(part, held_out=held)) for part in self._parts for held in (False, True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rl import command
-from rl.agent.acting import ActingPolicy
-from rl.config import ConfigError, load
+from rl.agent.acting import ActingConfig, ActingPolicy
+from rl.cloned import CONFIG, check_fits, is_cloned
+from rl.cloning import ClonePolicyConfig
+from rl.config import ConfigError, load, read, to_object
 from rl.corrections import make_teleop, make_window
 from rl.evaluation import Evaluation
 from rl.runtime.run_dir import RunDir
-from rl.schemas import EvaluateConfig
-from robot.factory import make_env
+from rl.schemas import EvaluateConfig, check_device
+from robot.factory import RobotConfig, make_env
 from robot.wrappers import HumanIntervention
 
 
@@ -30,17 +33,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _evaluate(overrides: list[str]) -> int:
     request = load("evaluate", overrides)
     assert isinstance(request, EvaluateConfig)
-    run = RunDir.open(Path(request.run), (f"device={request.device}",) if request.device else ())
-    config, console = run.config, Console()
+    run, console = RunDir(Path(request.run)), Console()
+    cloned = is_cloned(run.path)
+    setting = (_of_cloned if cloned else _of_run)(run.path, request, _names_robot(overrides))
     weights = run.weights().load(request.version)
     out = Path(request.out) if request.out else run.path / "evaluations" / f"v{weights.version:06d}.json"
-    noise = config.actor.eval_noise if request.noise is None else request.noise
+    noise = setting.noise if request.noise is None else request.noise
     _check_writable(out)  # before the minutes that the episodes take
-    policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
+    policy = ActingPolicy(setting.agent, run.spec, device=torch.device(setting.device), seed=setting.seed)
     policy.load_tensors(weights.tensors)
-    env = make_env(config.robot, seed=config.seed)
+    env = make_env(setting.robot, seed=setting.seed)
     try:
-        teleop = make_teleop(request.correction, env, np.random.default_rng([config.seed, 4]))
+        if cloned:
+            check_fits(run.path, run.spec, env)
+        teleop = make_teleop(request.correction, env, np.random.default_rng([setting.seed, 4]))
         led = HumanIntervention(env, teleop) if teleop is not None else env
         show = make_window(request.correction.kind)
         evaluation = Evaluation(led, policy, request.episodes, noise, on_step=show)
@@ -68,6 +74,42 @@ def _evaluate(overrides: list[str]) -> int:
         highlight=False,
     )
     return 0
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What a policy needs to act. noise: the share of its spread that acts where none is asked for."""
+
+    agent: ActingConfig
+    robot: RobotConfig
+    seed: int
+    device: str
+    noise: float
+
+
+def _of_run(path: Path, request: EvaluateConfig, names_robot: bool) -> _Setting:
+    if names_robot:
+        raise ConfigError(f"robot: {path} is a run and brings its robot; leave robot out")
+    config = RunDir.open(path, (f"device={request.device}",) if request.device else ()).config
+    return _Setting(config.agent, config.robot, config.seed, config.device, config.actor.eval_noise)
+
+
+def _of_cloned(path: Path, request: EvaluateConfig, names_robot: bool) -> _Setting:
+    if not names_robot:
+        raise ConfigError(
+            f"robot: {path} is a cloned policy and brings no robot; name it as for `groundhog record`, with "
+            "robot=<file> or robot.task=<task> and the image size and views that were recorded"
+        )
+    config = to_object(read(path / CONFIG, "clone-policy"))
+    assert isinstance(config, ClonePolicyConfig)
+    device = request.device or config.device
+    check_device(device)
+    return _Setting(config.agent, request.robot, config.seed, device, noise=0.0)
+
+
+def _names_robot(overrides: Sequence[str]) -> bool:
+    """The command line says something of the robot."""
+    return any(o.lstrip("+~").partition("=")[0].partition(".")[0] == "robot" for o in overrides)
 
 
 def _check_writable(out: Path) -> None:

@@ -237,12 +237,14 @@ def _check_by_hand(kind: CorrectionKind, clock: ClockKind) -> None:
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """Everything that `groundhog evaluate` needs. version: a published policy version; default the newest.
+    """Everything that `groundhog evaluate` needs. run: a run, or what `groundhog clone-policy` left.
 
-    noise: share of the policy's own spread that acts; default the run's `actor.eval_noise`.
+    version: a published policy version; default the newest. noise: share of the policy's own spread that acts; default
+    the run's `actor.eval_noise`, none of a cloned policy. robot: on which a cloned policy acts; a run has its own.
     """
 
     run: str = "???"
+    robot: RobotConfig = field(default_factory=RobotConfig)
     episodes: int = 50
     version: int | None = None
     noise: float | None = None

@@ -53,13 +53,21 @@ class StoreSchema:
 
         Not compared: `segment_rows`, and the scales of the proprio spec (stored values are raw SI units).
         """
+        difference = self.difference(other)
+        if difference is not None:
+            name, mine, theirs = difference
+            raise SchemaMismatchError(
+                f"store schema: {name} differs: expected {mine!r}, got {theirs!r}; "
+                "use another directory, or the configuration with which the store was recorded"
+            )
+
+    def difference(self, other: StoreSchema) -> tuple[str, object, object] | None:
+        """The first field that `check_compatible` finds, here and there; None where both hold the same."""
         mine, theirs = self._meaning(), other._meaning()
         for name in dict.fromkeys([*mine, *theirs]):
             if mine.get(name) != theirs.get(name):
-                raise SchemaMismatchError(
-                    f"store schema: {name} differs: expected {mine.get(name)!r}, got {theirs.get(name)!r}; "
-                    "use another directory, or the configuration with which the store was recorded"
-                )
+                return name, mine.get(name), theirs.get(name)
+        return None
 
     def _meaning(self) -> dict[str, object]:
         return {

@@ -101,6 +101,48 @@ def cloned(config: ClonePolicyConfig) -> Cloning:
     return cloning
 
 
+def test_the_weights_nearest_to_the_held_out_episodes_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, out = record(tmp_path / "store"), tmp_path / "out"
+    distances = iter([0.5, 0.2, 0.4, 0.4])  # after 10, 20 and 30 updates, and once more at the end
+    asked = [*SMALL, f"data={store}", f"out={out}", "steps=30", "judge_every=10"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Cloning, "distance", lambda *_: next(distances))
+        assert main(asked) == 0
+    result = json.loads((out / "cloning.json").read_text())
+    assert (result["updates"], result["kept_update"], result["kept_distance"]) == (30, 20, 0.2)
+    shorter = cloned(load("clone-policy", [*asked, "steps=20"])).agent.policy_tensors()
+    published = WeightsDirectory(out / "weights").load()
+    assert published.updates == 20
+    assert all(torch.equal(tensor, shorter[name]) for name, tensor in published.tensors.items())
+
+
+def test_the_last_weights_are_kept_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load("clone-policy", [*SMALL, f"data={record(tmp_path / 'store')}", "steps=3", "judge_every=0"])
+    distances = iter([0.2, 0.5])
+    monkeypatch.setattr(Cloning, "distance", lambda *_: next(distances))
+    with opened(config, print) as parts:
+        cloning = Cloning(config, parts, lambda: 0.0)
+        assert cloning.keep().update == 0
+        for _ in cloning.train():
+            pass
+        assert cloning.keep().update == 3
+
+
+def test_the_distance_counts_every_entry_that_is_controlled(tmp_path: Path) -> None:
+    with opened(load("clone-policy", [*SMALL, f"data={record(tmp_path / 'store')}"]), print) as parts:
+        cloning = Cloning(load("clone-policy", [*SMALL, f"data={tmp_path / 'store'}"]), parts, lambda: 0.0)
+        policy = cloning.agent.robot_policy
+        rows = cloning.judge(cloning.keep())
+        motion = rows[0]["error"]
+        wrong = 1.0 - rows[0]["gripper_accuracy"]
+        gripper = 4.0 * cloning.distance(policy) - 3.0 * motion  # three axes move
+    assert 0.0 < wrong <= gripper + 1e-6 <= 2.0 * wrong + 2e-6, "a wrong command is 1 or 2 off"
+
+
 def test_held_out_episodes_are_never_drawn_and_a_seed_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,11 @@ def test_evaluate_refuses_a_place_that_it_cannot_write_before_it_starts(
     assert out in shown and "out=<file>" in shown
 
 
+def test_evaluate_leaves_a_run_its_robot(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", f"run={run.path}", "robot.task=insert"]) == 2
+    assert "is a run and brings its robot; leave robot out" in capsys.readouterr().err
+
+
 def test_evaluate_takes_another_device_than_the_run(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run.path / "config.yaml").read_bytes()
     assert cli.main(["evaluate", f"run={run.path}", "device=cuda:99"]) == 2
