@@ -9,21 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from omegaconf import OmegaConf
 from safetensors import SafetensorError
+from untrained import untrained_run
 
 from rl import cli, command
-from rl.agent.acting import ActingPolicy
 from rl.agent.spec import AgentSpec
 from rl.agent.weights import WeightsError as PolicyWeightsError
-from rl.build import make_spec
 from rl.checkpoint import CheckpointError
 from rl.config import load_dict
 from rl.runtime.run_dir import RunDir
 from rl.schemas import SCHEMAS
-from robot.factory import make_robot_env
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -107,14 +104,7 @@ def test_broken_rendering_is_one_line() -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """A run with an untrained policy, on which a test may break one file that it mends."""
-    overrides = ["robot.obs=state", "agent.hidden=8", "wandb=disabled"]
-    run = RunDir.create(tmp_path_factory.mktemp("runs") / "run", load_dict("train", overrides))
-    env = make_robot_env(run.config.robot)
-    run.spec = make_spec(env, run.config.gripper)
-    env.close()
-    policy = ActingPolicy(run.config.agent, run.spec, device=torch.device("cpu"), seed=0)
-    run.weights().publish(policy.tensors(), updates=1)
-    return run
+    return untrained_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_evaluate_writes_json_without_nan(run: RunDir, tmp_path: Path) -> None:
