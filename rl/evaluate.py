@@ -34,8 +34,8 @@ def _evaluate(overrides: list[str]) -> int:
     request = load("evaluate", overrides)
     assert isinstance(request, EvaluateConfig)
     run, console = RunDir(Path(request.run)), Console()
-    cloned = is_cloned(run.path)
-    setting = (_of_cloned if cloned else _of_run)(run.path, request, _names_robot(overrides))
+    cloned, robot = is_cloned(run.path), _robot_words(overrides)
+    setting = (_of_cloned if cloned else _of_run)(run.path, request, robot)
     weights = run.weights().load(request.version)
     out = Path(request.out) if request.out else run.path / "evaluations" / f"v{weights.version:06d}.json"
     noise = setting.noise if request.noise is None else request.noise
@@ -65,7 +65,8 @@ def _evaluate(overrides: list[str]) -> int:
         "noise": noise,
     }
     # JSON knows no NaN, which is the cycle length where no episode succeeded.
-    run.write_json(str(out.absolute()), {k: v if math.isfinite(v) else None for k, v in values.items()})
+    finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    run.write_json(str(out.absolute()), finite | ({"robot": robot} if cloned else {}))
     console.print(
         f"policy version {weights.version}: success {values['eval/success']:.0%} of {values['eval/episodes']} "
         f"(95% interval {values['eval/wilson_low']:.0%}-{values['eval/wilson_high']:.0%}), "
@@ -87,15 +88,15 @@ class _Setting:
     noise: float
 
 
-def _of_run(path: Path, request: EvaluateConfig, names_robot: bool) -> _Setting:
-    if names_robot:
+def _of_run(path: Path, request: EvaluateConfig, robot: Sequence[str]) -> _Setting:
+    if robot:
         raise ConfigError(f"robot: {path} is a run and brings its robot; leave robot out")
     config = RunDir.open(path, (f"device={request.device}",) if request.device else ()).config
     return _Setting(config.agent, config.robot, config.seed, config.device, config.actor.eval_noise)
 
 
-def _of_cloned(path: Path, request: EvaluateConfig, names_robot: bool) -> _Setting:
-    if not names_robot:
+def _of_cloned(path: Path, request: EvaluateConfig, robot: Sequence[str]) -> _Setting:
+    if not robot:
         raise ConfigError(
             f"robot: {path} is a cloned policy and brings no robot; name it as for `groundhog record`, with "
             "robot=<file> or robot.task=<task> and the image size and views that were recorded"
@@ -107,9 +108,9 @@ def _of_cloned(path: Path, request: EvaluateConfig, names_robot: bool) -> _Setti
     return _Setting(config.agent, request.robot, config.seed, device, noise=0.0)
 
 
-def _names_robot(overrides: Sequence[str]) -> bool:
-    """The command line says something of the robot."""
-    return any(o.lstrip("+~").partition("=")[0].partition(".")[0] == "robot" for o in overrides)
+def _robot_words(overrides: Sequence[str]) -> list[str]:
+    """What the command line says of the robot."""
+    return [o for o in overrides if o.lstrip("+~").partition("=")[0].partition(".")[0] == "robot"]
 
 
 def _check_writable(out: Path) -> None:

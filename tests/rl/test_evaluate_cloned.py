@@ -31,7 +31,7 @@ def test_it_acts_on_the_robot_that_is_named(cloned: Path, tmp_path: Path) -> Non
     out = tmp_path / "result.json"
     assert cli.main(["evaluate", f"run={cloned}", *ROBOT, "episodes=1", f"out={out}"]) == 0
     result = json.loads(out.read_text())
-    assert result["eval/episodes"] == 1 and result["noise"] == 0.0
+    assert result["eval/episodes"] == 1 and result["noise"] == 0.0 and result["robot"] == ROBOT
     assert result["updates"] == json.loads((cloned / "cloning.json").read_text())["kept_update"]
 
 
