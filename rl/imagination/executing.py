@@ -30,9 +30,14 @@ class ExecutingLabeller:
         """How far labels are trusted, in [0, 1]."""
         return self._inner.gate
 
-    def wants_replays(self, episodes: int) -> bool:
+    @property
+    def newcomer(self) -> bool:
+        """As of `inner`."""
+        return self._inner.newcomer
+
+    def wants_replays(self, version: int, episodes: int) -> bool:
         """As `inner` does."""
-        return self._inner.wants_replays(episodes)
+        return self._inner.wants_replays(version, episodes)
 
     def metrics(self) -> dict[str, float]:
         """Those of `inner`, and the control steps that a robot would have spent on it."""

@@ -71,6 +71,11 @@ class Imagination:
         )
 
     @property
+    def version(self) -> int:
+        """Of the world model."""
+        return self._imaginer.version
+
+    @property
     def num_episodes(self) -> int:
         """Real episodes that could be replayed."""
         return self._pool.num_episodes

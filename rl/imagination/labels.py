@@ -10,13 +10,12 @@ import numpy as np
 
 from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import Calibrator
+from reward_model.calibration.gates import Closure
 from reward_model.interface import RewardModel
 from reward_model.labels import Thresholds, label_clips
 from rl.imagination.clip import ImaginedClip, Origin, Start
 from robot.types import Label
 from worldmodel.counterfactual import BranchKind
-
-NOBODY = "none"  # the version of a scorer that has not scored yet
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,12 @@ class Labeller(Protocol):
     def gate(self) -> float:
         """How far its labels are trusted, in [0, 1]."""
 
-    def wants_replays(self, episodes: int) -> bool:
-        """Whether the gate is shut for want of evidence that replays of so many real episodes can give."""
+    @property
+    def newcomer(self) -> bool:
+        """Whether the gate is shut only because the scorer has just been replaced."""
+
+    def wants_replays(self, version: int, episodes: int) -> bool:
+        """Whether labels of what this world model imagines lack evidence that replays of so many episodes can give."""
 
     def metrics(self) -> dict[str, float]:
         """What the gate rests on."""
@@ -74,8 +77,9 @@ class TruthLabeller:
     """Takes the simulator's word: for the ceiling, and to find out what labels cost."""
 
     gate = 1.0
+    newcomer = False
 
-    def wants_replays(self, episodes: int) -> bool:
+    def wants_replays(self, version: int, episodes: int) -> bool:
         """Never: the truth needs no evidence."""
         return False
 
@@ -123,18 +127,22 @@ class RewardModelLabeller:
     ) -> None:
         self._model, self._thresholds = model, thresholds
         self.calibrator, self._task, self._unseen = calibrator, task, unseen
-        self._scorer = ScorerKey(task, NOBODY)
+        self._scorer = ScorerKey(task, "none")
 
     @property
     def gate(self) -> float:
         """How far labels of the newest scorer are trusted, in [0, 1]; 0 until enough replays have been seen."""
         return self.calibrator.gate(self._scorer).value
 
-    def wants_replays(self, episodes: int) -> bool:
-        """While no map has been learnt, or the newest scorer has shown too little, and there are episodes enough."""
+    @property
+    def newcomer(self) -> bool:
+        return self.calibrator.gate(self._scorer).closures == (Closure.NEW_VERSION,)
+
+    def wants_replays(self, version: int, episodes: int) -> bool:
+        """While no map has been learnt, or this scorer has shown too little, and there are episodes enough."""
         if episodes < self.calibrator.min_anchors:
             return False
-        if self._scorer.version == NOBODY:
+        if self._key(version) != self._scorer:
             return True
         return any(closure.wants_evidence for closure in self.calibrator.gate(self._scorer).closures)
 
@@ -169,7 +177,7 @@ class RewardModelLabeller:
         }
         found = label_clips(self._model.score(images), self._thresholds)
         version = clips[0].world_model_version
-        self._scorer = ScorerKey(self._task, scorer_version(self._model.version, version))
+        self._scorer = self._key(version)
         calibrated = self.calibrator.calibrate(self._scorer, found.score.astype(np.float64))
         return [
             LabelledClip(
@@ -186,6 +194,9 @@ class RewardModelLabeller:
                 clips, found.label, found.step, found.score, calibrated, strict=True
             )
         ]
+
+    def _key(self, world_model: int) -> ScorerKey:
+        return ScorerKey(self._task, scorer_version(self._model.version, world_model))
 
     def _learn(self, labelled: Sequence[LabelledClip]) -> None:
         pairs = [

@@ -65,6 +65,10 @@ class Imagining(Protocol):
     """Makes imagined clips with a policy, and replays of what was really done."""
 
     @property
+    def version(self) -> int:
+        """Of the world model."""
+
+    @property
     def num_episodes(self) -> int:
         """Real episodes that could be replayed."""
 
@@ -154,17 +158,19 @@ class WorldModelWorker:
 
     def _tests_scorer(self) -> bool:
         """Whether the next batch only tells what labels are worth; each scorer gets `tests` of them at most."""
-        if not self._labeller.wants_replays(self._imagination.num_episodes):
+        if not self._labeller.wants_replays(self._imagination.version, self._imagination.num_episodes):
             self._tests_left = self._config.tests
             return False
         self._tests_left = max(-1, self._tests_left - 1)
         return self._tests_left >= 0
 
     def _test(self) -> StepResult:
+        """Replay. What the scorer before a new one has labelled is used meanwhile, as far as that one was trusted."""
         clips = self._imagination.replay(self._policy)
         self._labeller.label(clips)
         self._tested += sum(len(clip) for clip in clips)
-        self._counters.set(CALIBRATION_GATE, round(MILLIONTHS * self._labeller.gate))
+        if not self._labeller.newcomer:
+            self._counters.set(CALIBRATION_GATE, round(MILLIONTHS * self._labeller.gate))
         return StepResult(metrics=self._labeller.metrics() | {"world_model/tested": float(self._tested)})
 
     def close(self) -> None:

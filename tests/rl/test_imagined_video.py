@@ -245,14 +245,16 @@ def test_another_version_has_to_prove_itself_anew(cell: Cell) -> None:
 def test_a_scorer_asks_for_replays_until_its_gate_can_be_judged(cell: Cell) -> None:
     (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
     one = labeller(cell, 0.9)
-    assert one.wants_replays(20) and not one.wants_replays(19), "fewer episodes could never open it"
+    assert one.wants_replays(0, 20) and not one.wants_replays(0, 19), "fewer episodes could never open it"
     judged(one, clip, range(300), right=1.0)
-    assert not one.wants_replays(20)
+    assert not one.wants_replays(0, 20) and not one.newcomer
+    assert one.wants_replays(1, 20), "of another version nothing is known"
     judged(one, clip, range(300, 302), right=1.0, version=1)
-    assert one.gate == 0.0 and one.wants_replays(20)
+    assert one.gate == 0.0 and one.newcomer and one.wants_replays(1, 20)
     wrong = labeller(cell, 0.9)
     judged(wrong, clip, range(300), right=0.0)
-    assert wrong.gate == 0.0 and not wrong.wants_replays(20), "more of the same proves nothing"
+    assert wrong.gate == 0.0 and not wrong.newcomer
+    assert not wrong.wants_replays(0, 20), "more of the same proves nothing"
 
 
 def test_replays_alone_begin_where_replays_may(cell: Cell) -> None:
@@ -282,7 +284,8 @@ def test_trust_needs_gain_and_following_and_a_measurement() -> None:
     scores = {"psnr": 24.0, "copy_psnr": 20.0, "following": 0.9}
     assert trust.gate(scores) == pytest.approx(1.0)
     assert trust.gate(scores | {"psnr": 22.0}) == pytest.approx(0.5)
-    assert trust.gate(scores | {"following": 0.5}) == 0.0, "a model that ignores its actions"
+    assert trust.gate(scores | {"following": 0.1}) == 0.0, "a model that ignores its actions"
+    assert trust.gate(scores | {"following": 0.25}) == pytest.approx(0.5)
     assert trust.gate({"psnr": 24.0, "copy_psnr": 20.0}) == 0.0, "not measured is not trusted"
     for name in scores:
         for value in (np.nan, np.inf, -np.inf):

@@ -20,6 +20,7 @@ from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from rl.selection.admission import Selection, SelectionConfig, SelectionMode
 from rl.workers.ports import (
+    CALIBRATION_GATE,
     COLLECTED,
     GENERATED,
     MILLIONTHS,
@@ -98,8 +99,8 @@ class Doubtful(TruthLabeller):
     def __init__(self, wanted: int) -> None:
         self.wanted, self.seen = wanted, 0
 
-    def wants_replays(self, episodes: int) -> bool:
-        return episodes >= 5 and self.wanted > 0
+    def wants_replays(self, version: int, episodes: int) -> bool:
+        return version == 2 and episodes >= 5 and self.wanted > 0
 
     def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         self.wanted -= 1
@@ -118,7 +119,7 @@ class Bench:
         labeller: TruthLabeller | None = None,
         tests: int = 40,
     ) -> None:
-        self.num_episodes = 5
+        self.version, self.num_episodes = 2, 5
         self.clips, self.policy, self.weights, self.counters = clips, Policy(), Weights(), Counters()
         self.critics_at = 0
         self.adapted: dict[str, float] = {}
@@ -279,3 +280,19 @@ def test_tests_are_bounded_for_each_scorer_and_need_enough_real_episodes(tmp_pat
     few.publish(0, 500)
     few.worker.step()
     assert few.counters[GENERATED] == 2
+
+
+@pytest.mark.parametrize(("newcomer", "left_at"), [(True, 800_000), (False, 0)])
+def test_what_the_version_before_has_labelled_is_used_while_a_new_one_is_tested(
+    tmp_path: Path, newcomer: bool, left_at: int
+) -> None:
+    labeller = Doubtful(wanted=2)
+    labeller.newcomer, labeller.gate = newcomer, 0.0
+    bench = Bench(tmp_path, [FAILURE], SelectionMode.NONE, labeller)
+    bench.counters[CALIBRATION_GATE] = 800_000
+    bench.publish(0, 500)
+    bench.worker.step()
+    assert bench.counters[CALIBRATION_GATE] == left_at
+    bench.worker.step()
+    bench.worker.step()  # the tests are over, and proved nothing
+    assert bench.counters[CALIBRATION_GATE] == 0
