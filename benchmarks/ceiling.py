@@ -40,6 +40,7 @@ NAMES = {
     "oracle_policy_demo": "D: policy, early, demonstration states only, 8 per real step",
     "ceiling_trains_policy": "D, and imagined states train the policy",
     "ceiling_mixed": "D from demonstration and online states, and imagined states train the policy",
+    "ceiling_half": "half policy, half perturbed more, begun before the first step",
     "ceiling_around": "half policy, half perturbed more, 8 per real step, and imagined states train the policy",
     "ceiling_short": "D in clips of 4, and imagined states train the policy",
     "naive": "video, neither pacing nor selection",
