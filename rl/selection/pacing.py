@@ -33,6 +33,7 @@ class EntropyPacingConfig:
     bang-bang actions look certain. warm_env_steps: real steps before anything synthetic is used.
     beyond_cap: ratio_max may be up to 0.95, for comparison with methods that learn almost from imagination alone, on
     the simulated arm only. rise_per_100: largest increase of the ratio in 100 updates; a decrease takes effect at once.
+    From 0 to 0.30 takes 600 updates: a run has some thousands, where the papers' have a hundred thousand.
     """
 
     rule: PacingRule = PacingRule.LINEAR
@@ -46,7 +47,7 @@ class EntropyPacingConfig:
     saturated_max: float = 0.30
     std_max: float = 1.2
     warm_env_steps: int = 0
-    rise_per_100: float = 0.01
+    rise_per_100: float = 0.05
     beyond_cap: bool = False
 
     def __post_init__(self) -> None:
