@@ -337,8 +337,15 @@ class SACAgent:
         return certainty
 
     def value_tensors(self) -> dict[str, Tensor]:
-        """A copy of what `ValueModel.load_tensors` takes: the target critics."""
-        return copied(self.target_critic.state_dict())
+        """A copy of what `ValueModel.load_tensors` takes: the target critics, and the encoder that they learn with."""
+        parts = {"encoder": self.acting.encoder, "critic": self.target_critic}
+        return copied(
+            {
+                f"{part}.{name}": value
+                for part, net in parts.items()
+                for name, value in net.state_dict().items()
+            }
+        )
 
     def _noise(self, rows: int) -> Tensor:
         return torch.randn((rows, self.spec.policy_dim), generator=self._generator, device=self.device)

@@ -191,7 +191,8 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
     pool = StartPool(StoreReader(run.demo), StoreReader(run.real), synthetic.imagination.starts, anchors)
     motion = Motion.of(env.robot.spec, env.robot.frames.action)
     parts = _parts(run, config, env, pool, motion)
-    value, values = ValueModel(config.agent, policy), run.values()
+    value = ValueModel(config.agent, run.spec, device=torch.device(config.device))
+    values = run.values()
     names, selects = pool.schema.proprio.names, synthetic.selection.mode.asks_critic
 
     def critics(updates: int) -> bool:

@@ -187,7 +187,7 @@ class WorldModelWorker:
         self._labeller.load_state(state["labeller"])
 
     def _take_newest_policy(self) -> bool:
-        """False before the first one. Policy and critics share an encoder: they are taken as a pair or not at all."""
+        """False before the first one. Policy and critics are taken as a pair or not at all."""
         newest = self._weights.latest_version()
         if newest != self._version and newest >= 0:
             weights = self._weights.load(newest)
