@@ -57,9 +57,10 @@ def write_json(path: Path, content: dict[str, Any], indent: int = 1) -> None:
 
 
 def _commit() -> str:
-    """The commit checked out, with `+changes` where tracked files differ from it."""
+    """The commit checked out, with `+changes` where tracked files other than results differ from it."""
     commit = _git("rev-parse", "--short=12", "HEAD")
-    return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
+    return f"{commit}+changes" if changed else commit
 
 
 def _git(*arguments: str) -> str:
