@@ -47,6 +47,7 @@ NAMES = {
     "no_schedule": "video, no pacing",
     "no_selection": "video, no selection",
     "full": "video, the whole loop",
+    "full_carried": "video, half policy, half perturbed more, imagined states train the policy, no pacing",
     "full_anchored": "video, and a tenth carried out as anchors",
     "oracle_labels": "video, true labels",
     "ceiling_fresh": "D, newest 1,000 of each sign only, and imagined states train the policy",
