@@ -3,10 +3,9 @@
     python -m benchmarks.kills_loop [--seeds 0 1] [--env-steps 1200]
 
 Writes benchmarks/results/closed_loop_kills.json. Press from state without corrections; the simulator imagines, and a
-judge that knows its truth scores the clips with a little noise, through the calibrator and the gates that judge video,
-all as they are by default. A fault begins after `AT_UPDATE` updates, when the share is open and the task is not learned
-yet: half of the clips are replays, and four transitions are imagined per update, so that the calibrator has its first
-200 outcomes before. Pacing is off, so that only selection and gates stand between a fault and the learner. All workers
+judge that knows its truth scores the clips with a little noise, through the calibrator and the gates that judge video.
+All is as in arm `full` but for pacing, which is off, so that only selection and gates stand between a fault and the
+learner. A fault begins after `AT_UPDATE` updates, when the share is open and the task is not learned yet. All workers
 run in one process; one that died or is stuck is treated as the supervisor would, but does not come back. Two contrasts
 hold the gates open: from the fault on, and from the first update on, there without selection, whose queue of failures
 would stay empty.
@@ -205,9 +204,7 @@ class Trial:
                 "runtime.kind=inline",
                 "wandb=disabled",
                 f"synthetic.model={'none' if self.fault is Fault.NO_IMAGINATION else 'oracle'}",
-                "synthetic.worker.per_update=4.0",
-                "synthetic.imagination.replay_share=0.5",
-                "synthetic.imagination.parallel=8",
+                "synthetic.imagination.replay_share=0.125",
                 f"synthetic.selection.mode={selection}",
                 "synthetic.share.pacing.rule=constant",
                 "synthetic.share.pacing.rise_per_100=100",
