@@ -33,6 +33,10 @@ class ProprioConfig:
             raise ValueError(f"proprio: expected ridge > 0 and newest >= 1, got {self.ridge}, {self.newest}")
 
 
+class TooFewTransitionsError(ValueError):
+    """There is too little to fit the arm's readings on; the message says how much is needed."""
+
+
 class ProprioModel:
     """p' = p + W [p, a, |a|, p a_gripper, 1] + residual, by ridge regression on real transitions.
 
@@ -51,11 +55,11 @@ class ProprioModel:
     ) -> None:
         """proprio, following: (N, P) before and after action (N, A); command_index: of the held gripper command.
 
-        Raises ValueError for too few transitions.
+        Raises TooFewTransitionsError.
         """
         self._command = command_index
         if len(proprio) < 2 * (proprio.shape[1] + action.shape[1]):
-            raise ValueError(
+            raise TooFewTransitionsError(
                 f"proprio model: expected at least {2 * (proprio.shape[1] + action.shape[1])} transitions to fit, got "
                 f"{len(proprio)}; record more demonstrations"
             )
@@ -95,7 +99,7 @@ class ProprioModel:
 
 
 def fit_proprio(readers: Sequence[StoreReader], config: ProprioConfig) -> ProprioModel:
-    """Fitted on the newest real transitions of some stores; raises ValueError where there are too few."""
+    """Fitted on the newest real transitions of some stores; raises TooFewTransitionsError."""
     columns = [_transitions(reader, config.newest) for reader in readers]
     before, action, after = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     return ProprioModel(before, action, after, config, command_index=GRIPPER_COMMAND)

@@ -19,14 +19,15 @@ class VideoImaginer:
     """Branches from real frames. Nobody knows their outcome: every truth is UNKNOWN.
 
     Actions are clipped to the workspace, as the governor would, before they are imagined. An imagined path ends before
-    the model's risk exceeds `max_risk`; a risk that is no number exceeds it. learned_episodes: online episodes from
-    which the model may have learned, the first of the run.
+    the model's risk exceeds `max_risk`; a risk that is no number exceeds it. proprio: None until there are transitions
+    enough to fit it; nothing can be imagined before. learned_episodes: online episodes from which the model may have
+    learned, the first of the run.
     """
 
     def __init__(
         self,
         model: WorldModel,
-        proprio: ProprioModel,
+        proprio: ProprioModel | None,
         pool: StartPool,
         motion: Motion,
         *,
@@ -43,6 +44,8 @@ class VideoImaginer:
 
     def begin(self, starts: Sequence[Start], seed: int) -> VideoSession:
         """Branches from real states, whose frames before them are the context."""
+        if self.proprio is None:
+            raise RuntimeError("video: nothing can be imagined before the arm's own readings are fitted")
         history = self.model.spec.context_frames - 1
         clips = [self._pool.clip(start, 1, history) for start in starts]
         contexts = [split(clip, self.model.spec)[0] for clip in clips]

@@ -167,11 +167,12 @@ class WorldModelProcess:
 
 @dataclass(frozen=True)
 class Parts:
-    """Who imagines, who judges, and what is learned meanwhile."""
+    """Who imagines, who judges, what is learned meanwhile, and what is still waited for ("": nothing)."""
 
     imaginer: Imaginer
     labeller: Labeller
-    adapt: Callable[[], Mapping[str, float]]
+    adapt: Callable[[], Mapping[str, float]] = dict
+    lacks: Callable[[], str] = str
 
 
 def make_world_model(run: RunDir) -> WorldModelProcess:
@@ -228,6 +229,7 @@ def make_world_model(run: RunDir) -> WorldModelProcess:
         critics=critics if selects else (lambda updates: True),
         gripper_command=names.index(GRIPPER_COMMAND) if GRIPPER_COMMAND in names else None,
         adapt=parts.adapt,
+        lacks=parts.lacks,
         pruning=Pruning(run.synthetic, writer, synthetic.queues),
     )
     saved = run.read_json(WORKER_STATE)
@@ -242,6 +244,6 @@ def _parts(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, mot
     board.set(CALIBRATION_GATE, 0)
     if config.synthetic.model is ImaginedBy.VIDEO:
         video = make_video(run, config, env, pool, motion, layout_seed(config))
-        return Parts(video.imaginer, video.labeller, video.adapting.step)
+        return Parts(video.imaginer, video.labeller, video.adapting.step, video.lacks)
     board.set(WORLD_MODEL_GATE, MILLIONTHS)  # the simulator is the truth
-    return Parts(OracleImaginer(env, pool.readers, layout_seed(config)), TruthLabeller(), dict)
+    return Parts(OracleImaginer(env, pool.readers, layout_seed(config)), TruthLabeller())

@@ -18,7 +18,7 @@ from rl.imagination.clip import Origin, Start
 from rl.imagination.executing import ExecutingLabeller
 from rl.imagination.labels import Labeller, RewardModelLabeller, TruthLabeller
 from rl.imagination.oracle import OracleImaginer
-from rl.imagination.proprio import fit_proprio
+from rl.imagination.proprio import TooFewTransitionsError, fit_proprio
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
@@ -49,6 +49,7 @@ class Video:
     imaginer: VideoImaginer
     labeller: Labeller
     adapting: Adapting
+    lacks: Callable[[], str]
 
 
 def check_video(config: TrainConfig) -> None:
@@ -112,7 +113,7 @@ def make_video(
     challenger = fresh() if start is None else load(start)
     imaginer = VideoImaginer(
         challenger if start is None else load(start),
-        fit_proprio(list(pool.readers.values()), settings.proprio),
+        None,
         pool,
         motion,
         control_period=env.robot.timing.control_period,
@@ -123,10 +124,18 @@ def make_video(
     # A model and a judge that were given have learned nothing from this run's demonstrations.
     given = start is not None and not own and settings.reward_model is not None
 
+    def lacks() -> str:
+        if imaginer.proprio is None:
+            try:
+                imaginer.proprio = fit_proprio(list(pool.readers.values()), settings.proprio)
+            except TooFewTransitionsError as error:
+                return f"actor: {error}"
+        return ""
+
     def publish(model: WorldModel) -> None:
         nonlocal given
         given = False
-        imaginer.model, imaginer.proprio = model, fit_proprio(list(pool.readers.values()), settings.proprio)
+        imaginer.model, imaginer.proprio = model, None  # what the arm did since counts too
         imaginer.learned_episodes = online.num_episodes
 
     def unseen(start: Start) -> bool:
@@ -163,7 +172,7 @@ def make_video(
     if share:
         simulator = OracleImaginer(env, pool.readers, layout_seed)
         labeller = ExecutingLabeller(labeller, simulator, share, np.random.default_rng([config.seed, 9]))
-    return Video(imaginer, labeller, adapting)
+    return Video(imaginer, labeller, adapting, lacks)
 
 
 def _start(path: str | None, versions: Versions) -> Path | None:

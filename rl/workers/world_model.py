@@ -97,7 +97,8 @@ class WorldModelWorker:
 
     critics: take over the critics that were published after so many updates; False where others are there by now.
     gripper_command: index of the held gripper command in the proprio, None without a gripper. adapt: a few updates
-    where they are due, and their metrics; {} where none are. pruning: what keeps the store bounded, if anything does.
+    where they are due, and their metrics; {} where none are. lacks: what is missing before anything can be imagined, ""
+    where nothing is. pruning: what keeps the store bounded, if anything does.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class WorldModelWorker:
         critics: Callable[[int], bool],
         gripper_command: int | None,
         adapt: Callable[[], Mapping[str, float]] = dict,
+        lacks: Callable[[], str] = str,
         pruning: Pruning | None = None,
     ) -> None:
         self._imagination, self._labeller, self._selection, self._valuing = (
@@ -128,7 +130,7 @@ class WorldModelWorker:
         )
         self._policy, self._writer, self._weights, self._counters = policy, writer, weights, counters
         self._config, self._first_update, self._discount = config, first_update, discount
-        self._adapt, self._pruning = adapt, pruning
+        self._adapt, self._lacks, self._pruning = adapt, lacks, pruning
         self._refresh, self._critics, self._gripper_command = refresh, critics, gripper_command
         self._version = -1
         # The store outlives a lost board: what it holds was generated.
@@ -143,6 +145,8 @@ class WorldModelWorker:
         adapted = self._adapt()
         if adapted:
             return StepResult(metrics=adapted)
+        if lacking := self._lacks():
+            return StepResult(waiting=lacking)
         due = self._config.per_update * max(0, self._counters.get(UPDATES) - self._first_update)
         if self._generated >= due:
             return StepResult(waiting=f"learner: update {self._counters.get(UPDATES)}")

@@ -123,6 +123,7 @@ class Bench:
         self.clips, self.policy, self.weights, self.counters = clips, Policy(), Weights(), Counters()
         self.critics_at = 0
         self.adapted: dict[str, float] = {}
+        self.lacking = ""
         self.path = path
         self.worker = WorldModelWorker(
             self,
@@ -140,6 +141,7 @@ class Bench:
             critics=lambda updates: updates == self.critics_at,
             gripper_command=1,  # of the test observations: the step, so it changes at each
             adapt=lambda: self.adapted,
+            lacks=lambda: self.lacking,
         )
 
     def imagine(self, policy: object) -> list[ImaginedClip]:
@@ -296,3 +298,13 @@ def test_what_the_version_before_has_labelled_is_used_while_a_new_one_is_tested(
     bench.worker.step()
     bench.worker.step()  # the tests are over, and proved nothing
     assert bench.counters[CALIBRATION_GATE] == 0
+
+
+def test_it_waits_for_what_it_lacks(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [FAILURE], SelectionMode.NONE)
+    bench.publish(0, 500)
+    bench.lacking = "actor: 54 transitions"
+    assert bench.worker.step().waiting == bench.lacking and bench.counters.get(GENERATED) == 0
+    bench.lacking = ""
+    bench.worker.step()
+    assert bench.counters[GENERATED] == 2
