@@ -18,8 +18,8 @@ class TrustConfig:
 
     gain_db: PSNR above that of the copied last frame at which the gate is fully open; at no gain it is shut.
     following_shut, following_open: action-following scores between which it opens. The smaller of both counts. A model
-    that ignores its actions scores 0 with a deviation of .03; the truth itself scores .4 to .8, as not every action of
-    another clip can be followed (benchmarks/following.py).
+    that ignores its actions scores .02 with a deviation of .03; the truth itself scores .3 to .8, as not every action
+    of another clip can be followed (benchmarks/following.py).
     """
 
     gain_db: float = 4.0
