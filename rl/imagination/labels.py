@@ -127,27 +127,29 @@ class RewardModelLabeller:
     ) -> None:
         self._model, self._thresholds = model, thresholds
         self.calibrator, self._task, self._unseen = calibrator, task, unseen
-        self._scorer = ScorerKey(task, "none")
+        self._scorer: ScorerKey | None = None  # of the newest labels
 
     @property
     def gate(self) -> float:
         """How far labels of the newest scorer are trusted, in [0, 1]; 0 until enough replays have been seen."""
-        return self.calibrator.gate(self._scorer).value
+        return 0.0 if self._scorer is None else self.calibrator.gate(self._scorer).value
 
     @property
     def newcomer(self) -> bool:
-        return self.calibrator.gate(self._scorer).closures == (Closure.NEW_VERSION,)
+        return self._scorer is not None and self.calibrator.gate(self._scorer).closures == (
+            Closure.NEW_VERSION,
+        )
 
     def wants_replays(self, version: int, episodes: int) -> bool:
         """While no map has been learnt, or this scorer has shown too little, and there are episodes enough."""
         if episodes < self.calibrator.min_anchors:
             return False
-        if self._key(version) != self._scorer:
+        if self._scorer is None or self._key(version) != self._scorer:
             return True
         return any(closure.wants_evidence for closure in self.calibrator.gate(self._scorer).closures)
 
     def metrics(self) -> dict[str, float]:
-        return self.calibrator.metrics(self._scorer)
+        return {} if self._scorer is None else self.calibrator.metrics(self._scorer)
 
     def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         """One label per clip; those whose outcome is known teach the calibrator as they pass."""
@@ -177,8 +179,8 @@ class RewardModelLabeller:
         }
         found = label_clips(self._model.score(images), self._thresholds)
         version = clips[0].world_model_version
-        self._scorer = self._key(version)
-        calibrated = self.calibrator.calibrate(self._scorer, found.score.astype(np.float64))
+        key = self._scorer = self._key(version)
+        calibrated = self.calibrator.calibrate(key, found.score.astype(np.float64))
         return [
             LabelledClip(
                 clip,
@@ -210,7 +212,7 @@ class RewardModelLabeller:
             for one in labelled
             if Label.SUCCESS in one.clip.truth or Label.UNKNOWN not in one.clip.truth
         ]
-        if pairs:
+        if pairs and self._scorer is not None:
             self.calibrator.observe(self._scorer, pairs)
 
     def _kind(self, clip: ImaginedClip) -> AnchorKind:

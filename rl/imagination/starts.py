@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rl.imagination.clip import Origin, Start
 from rl.replay.errors import EmptyShareError
+from rl.replay.journal import EpisodeInfo
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import gather_clips
 from robot.types import Clip
@@ -59,9 +60,11 @@ class StartPool:
 
     @property
     def num_episodes(self) -> int:
-        """Episodes that could be replayed, so far as they were visible at the last refresh."""
-        stores = [*self.readers.values(), *([self._anchors] if self._anchors is not None else [])]
-        return sum(not info.discarded for reader in stores for info in reader.episodes())
+        """Episodes that `draw_replays` may choose, so far as they were visible at the last refresh."""
+        share = self._config.demo_share
+        online = len(self._online()) if share < 1.0 else 0
+        demos = len(_kept(self.readers[Origin.DEMO])) if share > 0.0 or not online else 0
+        return demos + online + (len(_kept(self._anchors)) if self._anchors is not None else 0)
 
     def refresh(self) -> None:
         """Take in what was recorded since."""
@@ -115,14 +118,20 @@ class StartPool:
     def _rows(self, origin: Origin) -> NDArray[np.int64]:
         reader = self.readers[origin]
         settled = reader.valid_starts[: reader.num_settled]
-        newest = self._config.newest_episodes
         if origin is Origin.DEMO or not len(settled):
             return settled
-        kept = [info for info in reader.episodes() if not info.discarded]
+        rows = (np.arange(info.first_row, info.end_row - 1) for info in self._online())
+        return np.concatenate([np.empty(0, np.int64), *rows])
+
+    def _online(self) -> list[EpisodeInfo]:
+        """The online episodes that starts come from."""
+        kept = _kept(self.readers[Origin.ONLINE])
         if self._config.online is OnlineStarts.FAILED:
             kept = [info for info in kept if not info.success]
-        if newest is not None:
-            kept = kept[-newest:]
-        return np.concatenate(
-            [np.empty(0, np.int64), *(np.arange(info.first_row, info.end_row - 1) for info in kept)]
-        )
+        newest = self._config.newest_episodes
+        return kept if newest is None else kept[-newest:]
+
+
+def _kept(reader: StoreReader) -> list[EpisodeInfo]:
+    """The finished episodes that were not discarded."""
+    return [info for info in reader.episodes() if not info.discarded]

@@ -37,7 +37,7 @@ from rl.selection.queues import SyntheticQueues
 from rl.synthetic import ImaginedBy
 from rl.workers.ports import CALIBRATION_GATE, MILLIONTHS, SELECTION_GATE, WORLD_MODEL_GATE, StepResult
 from rl.workers.synthetic import SyntheticShare
-from rl.workers.world_model import GENERATED_METRIC, WorldModelWorker
+from rl.workers.world_model import GENERATED_METRIC, TESTED_METRIC, WorldModelWorker
 from robot.env import RobotEnv
 from robot.factory import RobotKind, make_robot_env
 from robot.frames import ProprioFrame
@@ -148,7 +148,7 @@ class WorldModelProcess:
 
     def step(self) -> StepResult:
         result = self._worker.step()
-        if GENERATED_METRIC in result.metrics:
+        if GENERATED_METRIC in result.metrics or TESTED_METRIC in result.metrics:
             self._batches += 1
             if self._batches % SAVE_EVERY == 0:
                 self._save()

@@ -70,18 +70,26 @@ def check_video(config: TrainConfig) -> None:
             f"synthetic.video.model.max_horizon={video.model.max_horizon}: expected at least video.horizon="
             f"{video.horizon} and imagination.clip_length={longest}; raise it, or imagine in shorter clips"
         )
-    if (
-        video.anchors is not None
-        and (task := StoreReader(Path(video.anchors)).schema.task) != config.robot.task
-    ):
-        raise ConfigError(
-            f"synthetic.video.anchors={video.anchors}: expected recordings of {config.robot.task}, got {task}"
-        )
+    if video.anchors is not None:
+        _check_anchors(video.anchors, config.robot.task)
     demos = np.arange(config.demos.episodes)
     if not video.holdout.contains(demos).any():
         raise ConfigError(
             f"synthetic.video.holdout: holds out none of {len(demos)} demonstrations, so no version could be judged; "
             f"set synthetic.video.holdout.every to {max(2, len(demos))} or less, or record more (demos.episodes)"
+        )
+
+
+def _check_anchors(path: str, task: str) -> None:
+    """Raise ConfigError, or StoreError where there is no store."""
+    reader = StoreReader(Path(path))
+    if reader.schema.task != task:
+        raise ConfigError(
+            f"synthetic.video.anchors={path}: expected recordings of {task}, got {reader.schema.task}"
+        )
+    if not any(not info.discarded for info in reader.episodes()):
+        raise ConfigError(
+            f"synthetic.video.anchors={path}: holds no finished episode; record some, or drop it"
         )
 
 
@@ -142,7 +150,7 @@ def make_video(
         held_out = bool(settings.holdout.contains(np.array([start.episode]))[0])
         match start.origin:
             case Origin.DEMO:
-                return given
+                return given or (held_out and settings.reward_model is not None)
             case Origin.ONLINE:
                 return held_out or start.episode >= imaginer.learned_episodes
             case Origin.ANCHOR:

@@ -38,6 +38,7 @@ from robot.types import Label, Observation, Provenance, Source, Transition
 from worldmodel.counterfactual import BranchKind
 
 GENERATED_METRIC = "world_model/generated"  # every batch of clips reports it
+TESTED_METRIC = "world_model/tested"  # every batch of replays that are a test
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class WorldModelWorker:
         self._version = -1
         # The store outlives a lost board: what it holds was generated.
         self._generated = max(counters.get(GENERATED), writer.num_transitions)
-        self._tests_left, self._tested = config.tests, 0
+        self._tests_left, self._tested_version, self._tested = config.tests, -1, 0
 
     def step(self) -> StepResult:
         """Imagine once, or say what is waited for."""
@@ -161,9 +162,15 @@ class WorldModelWorker:
         return StepResult(metrics=self._report(clips, labelled))
 
     def _tests_scorer(self) -> bool:
-        """Whether the next batch only tells what labels are worth; each scorer gets `tests` of them at most."""
-        if not self._labeller.wants_replays(self._imagination.version, self._imagination.num_episodes):
-            self._tests_left = self._config.tests
+        """Whether the next batch only tells what labels are worth.
+
+        A world model gets `tests` of them in a row, and again each time that it has to be proven anew.
+        """
+        version = self._imagination.version
+        wanted = self._labeller.wants_replays(version, self._imagination.num_episodes)
+        if version != self._tested_version or not wanted:
+            self._tests_left, self._tested_version = self._config.tests, version
+        if not wanted:
             return False
         self._tests_left = max(-1, self._tests_left - 1)
         return self._tests_left >= 0
@@ -175,7 +182,7 @@ class WorldModelWorker:
         self._tested += sum(len(clip) for clip in clips)
         if not self._labeller.newcomer:
             self._counters.set(CALIBRATION_GATE, round(MILLIONTHS * self._labeller.gate))
-        return StepResult(metrics=self._labeller.metrics() | {"world_model/tested": float(self._tested)})
+        return StepResult(metrics=self._labeller.metrics() | {TESTED_METRIC: float(self._tested)})
 
     def close(self) -> None:
         """Leave what was imagined readable."""

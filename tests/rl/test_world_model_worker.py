@@ -100,7 +100,7 @@ class Doubtful(TruthLabeller):
         self.wanted, self.seen = wanted, 0
 
     def wants_replays(self, version: int, episodes: int) -> bool:
-        return version == 2 and episodes >= 5 and self.wanted > 0
+        return version >= 2 and episodes >= 5 and self.wanted > 0
 
     def label(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         self.wanted -= 1
@@ -272,9 +272,10 @@ def test_tests_are_bounded_for_each_scorer_and_need_enough_real_episodes(tmp_pat
         bench.worker.step()
         generated.append(bench.counters.get(GENERATED))
     assert generated == [0, 0, 2, 4], "it goes on imagining, though not proven"
-    labeller.wanted = 0
+    bench.version = 3
     bench.worker.step()
-    labeller.wanted = 1000  # another scorer
+    bench.worker.step()
+    assert bench.counters[GENERATED] == 4, "another world model has tests of its own"
     bench.worker.step()
     assert bench.counters[GENERATED] == 6
     few = Bench(tmp_path / "few", [FAILURE], SelectionMode.NONE, Doubtful(wanted=1000))
