@@ -12,6 +12,7 @@ benchmarks/results/closed_loop/<experiment>/<arm>/<seed>.json and the table of d
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -32,7 +33,14 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
     folder, experiment = options.directory / "models" / task, PRESETS[task]
     play, anchors = folder / "play", folder / "anchors"
     world, judge = folder / "world_model", folder / "reward_model.safetensors"
+    asked = {name: getattr(options, name) for name in ("episodes", "anchors", "minutes")}
+    made = folder / "made_with.json"
+    if made.exists() and json.loads(made.read_text()) != asked:
+        raise SystemExit(
+            f"{folder}: models made with {made.read_text().strip()}, asked for {asked}; choose another --directory"
+        )
     if not judge.exists():
+        write_json(made, asked)
         config = load("train", [f"experiment={experiment}_pixels"])
         assert isinstance(config, TrainConfig)
         spent = [time.process_time()]
@@ -51,8 +59,7 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         names = ("record_cpu_s", "world_model_cpu_s", "reward_model_cpu_s")
         costs = {name: round(spent[i + 1] - spent[i]) for i, name in enumerate(names)}
         head = header("closed_loop/models", "python -m benchmarks.closed_loop", ["torch", "mujoco"])
-        episodes = {"episodes": options.episodes, "anchors": options.anchors}
-        write_json(KEPT / experiment / "models.json", {**head, **episodes, **costs})
+        write_json(KEPT / experiment / "models.json", {**head, **asked, **costs})
     return [
         f"synthetic.video.world_model={published_path(world)}",
         f"synthetic.video.reward_model={judge}",

@@ -1,4 +1,4 @@
-"""What the imagined clips of a finished run would really have led to: the same actions, carried out in the simulator.
+"""What clips that a finished run has imagined and admitted would really have led to: carried out in the simulator.
 
     OMP_NUM_THREADS=1 python -m benchmarks.imagined_truth runs/closed_loop/runs/press_scarce/full/* [--clips 200]
 
@@ -40,9 +40,9 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = [row for path in arguments.runs for row in measure(path, arguments.clips)]
     experiment = arguments.runs[0].parts[-3]
-    head = header(
-        "imagined_truth", f"python -m benchmarks.imagined_truth --clips {arguments.clips}", ["mujoco"]
-    )
+    runs = " ".join("/".join(("runs", *path.parts[-3:])) for path in arguments.runs)
+    command = f"python -m benchmarks.imagined_truth {runs} --clips {arguments.clips}"
+    head = header("imagined_truth", command, ["mujoco"])
     write(RESULTS / "closed_loop" / experiment / "imagined_truth.json", head, rows)
     return 0
 
@@ -76,12 +76,13 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
 def _succeeds(oracle: OracleImaginer, clip: Relived, hold: int) -> bool | None:
     """Whether the clip's actions lead to success, and None where the simulator cannot tell.
 
-    A clip is cut where success shows; it counts once it has held, so the arm then stands still for as long.
+    A clip is cut where success shows; it counts once it has held, so behind such a clip the arm stands still as long.
     """
     told = clip.told
     start = Start(Origin(told.source_origin), told.source_episode, told.source_step)
     session = oracle.begin([start], 0)
-    still = np.zeros((hold, clip.imagined.action.shape[1]), np.float32)
+    steps = hold if clip.label is Label.SUCCESS else 0
+    still = np.zeros((steps, clip.imagined.action.shape[1]), np.float32)
     for action in np.concatenate([clip.imagined.action, still]):
         futures = session.step(action[None])
         if futures.lost[0]:
