@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from rl.metrics import read_metrics
+from rl.pages import write_between
 from rl.provenance import RESULTS
 
 LEVEL = 0.9
@@ -77,14 +78,8 @@ def write_tables(kept: Path, mark: str) -> str:
         folder, arm, seed = path.parts[-3:]
         groups[folder][arm][int(Path(seed).stem)] = json.loads(path.read_text())
     text = "\n\n".join(f"**{folder}**\n\n{table(arms)}" for folder, arms in sorted(groups.items()))
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    page = PAGE.read_text()
-    if begin not in page or end not in page:
-        raise ValueError(
-            f"{PAGE}: expected the marks {begin} and {end}; put them back where the table belongs"
-        )
-    before, _, rest = page.partition(begin)
-    PAGE.write_text(before + begin + "\n" + text + "\n" + end + rest.partition(end)[2])
+    marks = (f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->")
+    write_between(PAGE, *marks, text)
     return text
 
 

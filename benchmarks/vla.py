@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from rl import post_train_vla
+from rl.pages import write_between
 from rl.provenance import RESULTS, ROOT, header, write, write_json
 from rl.statistics import pooled
 
@@ -147,10 +148,7 @@ def _collect(directory: Path) -> int:
     rows = merged(known, measured)
     write(RESULT, header("vla", "python -m benchmarks.vla collect", PACKAGES), rows)
     if PAGE.exists():
-        text = PAGE.read_text()
-        before, rest = text.split(START)
-        _, after = rest.split(END)
-        PAGE.write_text(f"{before}{START}\n{_table(rows)}\n{END}{after}")
+        write_between(PAGE, START, END, _table(rows))
     return 0
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rl.bench_runs import read_results
 from rl.figures import save_figure
+from rl.pages import write_between
 from rl.statistics import pooled
 
 Group = tuple[str, str, str]  # task, obs, arm
@@ -28,8 +29,8 @@ def write_bench_report(results_dir: Path, docs_dir: Path) -> Path:
     text = page.read_text() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
     if BEGIN not in text or END not in text:
         text += f"\n{BEGIN}\n{END}\n"
-    before, _, rest = text.partition(BEGIN)
-    page.write_text(before + BEGIN + "\n" + table(groups) + "\n" + END + rest.partition(END)[2])
+    page.write_text(text)
+    write_between(page, BEGIN, END, table(groups))
     for task, obs in sorted({(task, obs) for task, obs, _ in groups}):
         arms = {arm: runs for (t, o, arm), runs in groups.items() if (t, o) == (task, obs)}
         draw_curves(docs_dir / "bench" / f"{task}_{obs}.png", f"{task}, {obs}", arms)
