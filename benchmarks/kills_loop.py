@@ -39,6 +39,7 @@ from rl.replay.reader import StoreReader
 from rl.runtime import imagining
 from rl.runtime.imagining import make_world_model
 from rl.runtime.inline import run_inline
+from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.statistics import wilson_interval
 from rl.workers.ports import ALIVE, CALIBRATION_GATE, MILLIONTHS, SELECTION_GATE, UPDATES, StepResult, Worker
@@ -218,10 +219,10 @@ class Trial:
             kept: list[Any] = []
             judge = Judge(self.fault, self.seed)
 
-            def with_judge(*arguments: Any) -> imagining.Parts:
+            def with_judge(*arguments: Any) -> Parts:
                 made = parts(*arguments)
                 kept.append(made.imaginer)
-                return imagining.Parts(made.imaginer, TruthfulLabeller(judge), made.adapt)
+                return replace(made, labeller=TruthfulLabeller(judge))
 
             imagining._parts = with_judge
             try:

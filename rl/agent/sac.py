@@ -338,14 +338,8 @@ class SACAgent:
 
     def value_tensors(self) -> dict[str, Tensor]:
         """A copy of what `ValueModel.load_tensors` takes: the target critics, and the encoder that they learn with."""
-        parts = {"encoder": self.acting.encoder, "critic": self.target_critic}
-        return copied(
-            {
-                f"{part}.{name}": value
-                for part, net in parts.items()
-                for name, value in net.state_dict().items()
-            }
-        )
+        nets = nn.ModuleDict({"encoder": self.acting.encoder, "critic": self.target_critic})
+        return copied(nets.state_dict())
 
     def _noise(self, rows: int) -> Tensor:
         return torch.randn((rows, self.spec.policy_dim), generator=self._generator, device=self.device)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +16,9 @@ from rl.agent.value import ValueModel
 from rl.build import make_schema
 from rl.config import ConfigError
 from rl.demonstrations import DEMO_SEED
-from rl.imagination.clip import Imaginer, Origin
+from rl.imagination.clip import Origin
 from rl.imagination.imagine import Imagination
-from rl.imagination.labels import Labeller, TruthLabeller
+from rl.imagination.labels import TruthLabeller
 from rl.imagination.oracle import OracleImaginer
 from rl.imagination.starts import StartPool
 from rl.imagination.valuing import ClipValues
@@ -27,6 +26,7 @@ from rl.replay.arrays import empty_batch
 from rl.replay.reader import Lookahead, StoreReader
 from rl.replay.sampler import TransitionSampler
 from rl.replay.writer import StoreWriter
+from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.runtime.video import check_video, make_video
 from rl.schemas import RuntimeKind, TrainConfig
@@ -165,16 +165,6 @@ class WorldModelProcess:
             self._env.close()
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Who imagines, who judges, what is learned meanwhile, and what is still waited for ("": nothing)."""
-
-    imaginer: Imaginer
-    labeller: Labeller
-    adapt: Callable[[], Mapping[str, float]] = dict
-    lacks: Callable[[], str] = str
-
-
 def make_world_model(run: RunDir) -> WorldModelProcess:
     """The world-model worker of a run."""
     config, board = run.config, run.board()
@@ -243,7 +233,6 @@ def _parts(run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, mot
     board.set(SELECTION_GATE, 0)  # nothing that an earlier worker said opens a gate for this one
     board.set(CALIBRATION_GATE, 0)
     if config.synthetic.model is ImaginedBy.VIDEO:
-        video = make_video(run, config, env, pool, motion, layout_seed(config))
-        return Parts(video.imaginer, video.labeller, video.adapting.step, video.lacks)
+        return make_video(run, config, env, pool, motion, layout_seed(config))
     board.set(WORLD_MODEL_GATE, MILLIONTHS)  # the simulator is the truth
     return Parts(OracleImaginer(env, pool.readers, layout_seed(config)), TruthLabeller())

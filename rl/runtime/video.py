@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
 from rl.reward_models.loading import load_for_labels
+from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.schemas import TrainConfig
 from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE
@@ -40,16 +40,6 @@ from worldmodel.following import action_following
 from worldmodel.interface import WorldModel, WorldModelError
 
 FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fitted
-
-
-@dataclass(frozen=True)
-class Video:
-    """The parts of a world-model worker that imagines video."""
-
-    imaginer: VideoImaginer
-    labeller: Labeller
-    adapting: Adapting
-    lacks: Callable[[], str]
 
 
 def check_video(config: TrainConfig) -> None:
@@ -100,7 +90,7 @@ def make_video(
     pool: StartPool,
     motion: Motion,
     layout_seed: Callable[[Origin, int], int],
-) -> Video:
+) -> Parts:
     """The parts, from a published world model or a new one, and a trained reward model.
 
     layout_seed: see OracleImaginer, for clips that the simulator carries out.
@@ -180,7 +170,7 @@ def make_video(
     if share:
         simulator = OracleImaginer(env, pool.readers, layout_seed)
         labeller = ExecutingLabeller(labeller, simulator, share, np.random.default_rng([config.seed, 9]))
-    return Video(imaginer, labeller, adapting, lacks)
+    return Parts(imaginer, labeller, adapting.step, lacks)
 
 
 def _start(path: str | None, versions: Versions) -> Path | None:

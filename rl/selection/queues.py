@@ -50,9 +50,8 @@ class SyntheticQueues:
     Only whole clips count, each with one label in all of its transitions: one that a dying worker left behind is half a
     clip. Either queue empty means that nothing may be drawn (`size` is 0): successes alone, or failures alone, would
     shift the critic. balanced False is for comparisons without selection: one queue, drawn from uniformly. kept: the
-    labels of the clips that may be drawn.
-    ahead: how far their returns look, at most to the end of their clip. Raises ValueError where a transition does not
-    say that it is synthetic.
+    labels of the clips that may be drawn. ahead: how far their returns look, at most to the end of their clip. Raises
+    ValueError where a transition does not say that it is synthetic.
     """
 
     def __init__(

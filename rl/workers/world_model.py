@@ -170,10 +170,10 @@ class WorldModelWorker:
         wanted = self._labeller.wants_replays(version, self._imagination.num_episodes)
         if version != self._tested_version or not wanted:
             self._tests_left, self._tested_version = self._config.tests, version
-        if not wanted:
+        if not wanted or self._tests_left == 0:
             return False
-        self._tests_left = max(-1, self._tests_left - 1)
-        return self._tests_left >= 0
+        self._tests_left -= 1
+        return True
 
     def _test(self) -> StepResult:
         """Replay. What the scorer before a new one has labelled is used meanwhile, as far as that one was trusted."""
