@@ -109,7 +109,8 @@ class Calibrator:
 
     def gate(self, key: ScorerKey) -> GateReading:
         """The gate of `key` and why; closed for a key that nothing is known of."""
-        return self._gate(key).reading
+        known = self._gates.get(key)
+        return (self._new_gate(key) if known is None else known).reading
 
     @property
     def obeys_gate(self) -> bool:
@@ -145,10 +146,13 @@ class Calibrator:
     def _gate(self, key: ScorerKey) -> Gate:
         if key not in self._gates:
             of_task = [other for other in self._gates if other.task == key.task]
-            self._gates[key] = Gate(self._config.gate, successor=bool(of_task))
+            self._gates[key] = self._new_gate(key)
             for old in of_task[: -self._config.hardened.versions_kept]:
                 del self._gates[old]
         return self._gates[key]
+
+    def _new_gate(self, key: ScorerKey) -> Gate:
+        return Gate(self._config.gate, successor=any(other.task == key.task for other in self._gates))
 
     def _count_dropped(self, group: Sequence[AnchorPair]) -> None:
         values = [_as_score(value) for pair in group for value in (pair.raw, pair.true)]

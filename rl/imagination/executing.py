@@ -35,6 +35,10 @@ class ExecutingLabeller:
         """As of `inner`."""
         return self._inner.newcomer
 
+    def trust(self, version: int) -> float:
+        """As `inner` does."""
+        return self._inner.trust(version)
+
     def wants_replays(self, version: int, episodes: int) -> bool:
         """As `inner` does."""
         return self._inner.wants_replays(version, episodes)

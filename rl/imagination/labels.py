@@ -52,6 +52,9 @@ class Labeller(Protocol):
     def newcomer(self) -> bool:
         """Whether the gate is shut only because the scorer has just been replaced."""
 
+    def trust(self, version: int) -> float:
+        """How far labels of what this world model imagined are trusted by now, in [0, 1]."""
+
     def wants_replays(self, version: int, episodes: int) -> bool:
         """Whether labels of what this world model imagines lack evidence that replays of so many episodes can give."""
 
@@ -78,6 +81,10 @@ class TruthLabeller:
 
     gate = 1.0
     newcomer = False
+
+    def trust(self, version: int) -> float:
+        """Always."""
+        return 1.0
 
     def wants_replays(self, version: int, episodes: int) -> bool:
         """Never: the truth needs no evidence."""
@@ -139,6 +146,10 @@ class RewardModelLabeller:
         return self._scorer is not None and self.calibrator.gate(self._scorer).closures == (
             Closure.NEW_VERSION,
         )
+
+    def trust(self, version: int) -> float:
+        """The calibration gate of this world model's labels; 0 where nothing is known of them."""
+        return self.calibrator.gate(self._key(version)).value
 
     def wants_replays(self, version: int, episodes: int) -> bool:
         """While no map has been learnt, or this scorer has shown too little, and there are episodes enough."""

@@ -45,6 +45,7 @@ class Pruning:
         self._clips: deque[_Clip] = deque()
         self._held: Counter[Label] = Counter()
         self._model = self._policy = -1
+        self._oldest_model = 0
         self._first_row = self._dead_row = 0
         self._take_in(StoreReader(path))
 
@@ -53,6 +54,15 @@ class Pruning:
         self._clips.append(_Clip(end_row, length, label, model, policy))
         self._held[label] += length
         self._model, self._policy = max(self._model, model), max(self._policy, policy)
+
+    @property
+    def newest_model(self) -> int:
+        """The newest world-model version of which a clip has been stored, -1 before the first."""
+        return self._model
+
+    def drop_models_before(self, version: int) -> None:
+        """What world models before `version` imagined may go: the queues never draw it again."""
+        self._oldest_model = version
 
     def step(self) -> int:
         """Prune what may go; returns the first row left."""
@@ -72,7 +82,7 @@ class Pruning:
     def _is_dead(self, clip: _Clip) -> bool:
         config = self._config
         return (
-            clip.model < self._model - config.max_model_age
+            clip.model < max(self._oldest_model, self._model - config.max_model_age)
             or clip.policy < self._policy - config.max_policy_age
             or self._held[clip.label] - clip.length >= config.capacity
         )

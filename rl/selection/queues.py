@@ -73,6 +73,7 @@ class SyntheticQueues:
             Label.FAILURE: np.empty(0, np.int64),
         }
         self._newest_model = self._newest_policy = -1
+        self._oldest_model = 0
         self._settled = self._episodes = 0
         self._torn: list[int] = []
         self.drawn = 0
@@ -103,6 +104,12 @@ class SyntheticQueues:
         """The learner's newest policy: clips grow old also while nothing new is imagined."""
         if version > self._newest_policy:
             self._newest_policy = version
+            self._drop()
+
+    def drop_models_before(self, version: int) -> None:
+        """Never draw again what world models before `version` imagined: their labels were not trusted."""
+        if version > self._oldest_model:
+            self._oldest_model = version
             self._drop()
 
     def _take(self, rows: Rows) -> None:
@@ -138,9 +145,10 @@ class SyntheticQueues:
     def _drop(self) -> None:
         """Keep those that are neither too old nor used up, the newest `capacity` of each sign."""
         config = self._config
+        oldest_model = max(self._oldest_model, self._newest_model - config.max_model_age)
         for label, rows in self._open.items():
             entries = self._entries[rows]
-            fresh = entries["model"] >= self._newest_model - config.max_model_age
+            fresh = entries["model"] >= oldest_model
             fresh &= entries["policy"] >= self._newest_policy - config.max_policy_age
             fresh &= entries["uses"] < config.max_uses
             self._open[label] = rows[fresh][-config.capacity :]

@@ -81,6 +81,7 @@ WORLD_MODEL_GATE = (
 SELECTION_GATE = "selection_gate"  # world model: composition of the queues
 CALIBRATION_GATE = "calibration_gate"  # world model: how far its labels are trusted
 SUCCESS_SHARE = "success_share"  # world model: share of successes to draw
+OLDEST_MODEL = "oldest_model"  # world model: what versions before this one imagined is never drawn again
 HOLD = "hold"  # supervisor: 1 while a worker that the robot depends on is dead
 STOP = "stop"  # supervisor: 1 to end cleanly
 
@@ -99,6 +100,7 @@ COUNTERS = (
     SELECTION_GATE,
     CALIBRATION_GATE,
     SUCCESS_SHARE,
+    OLDEST_MODEL,
     HOLD,
     STOP,
 )

@@ -16,6 +16,7 @@ from rl.workers.ports import (
     ALIVE,
     CALIBRATION_GATE,
     MILLIONTHS,
+    OLDEST_MODEL,
     SELECTION_GATE,
     SUCCESS_SHARE,
     WORLD_MODEL_GATE,
@@ -91,11 +92,14 @@ class SyntheticShare:
 
     def _read_gates(self) -> Gates:
         read = self._counters.get
+        calibration = read(CALIBRATION_GATE)
+        # Read after the gate: a version opens it only once what may not be drawn any more has been said.
+        self._queues.drop_models_before(read(OLDEST_MODEL))
         return Gates(
             world_model=read(WORLD_MODEL_GATE) / MILLIONTHS,
             # Counted by what may still be drawn: what was admitted long ago may be too old or used up by now.
             selection=read(SELECTION_GATE) / MILLIONTHS if self._queues.size else 0.0,
-            calibration=read(CALIBRATION_GATE) / MILLIONTHS,
+            calibration=calibration / MILLIONTHS,
             alive=bool(read(ALIVE)) and self._alive(),
         )
 

@@ -26,6 +26,7 @@ from rl.workers.ports import (
     COLLECTED,
     GENERATED,
     MILLIONTHS,
+    OLDEST_MODEL,
     SELECTION_GATE,
     STOP,
     SUCCESS_SHARE,
@@ -99,7 +100,7 @@ class WorldModelWorker:
     critics: take over the critics that were published after so many updates; False where others are there by now.
     gripper_command: index of the held gripper command in the proprio, None without a gripper. adapt: a few updates
     where they are due, and their metrics; {} where none are. lacks: what is missing before anything can be imagined, ""
-    where nothing is. pruning: what keeps the store bounded, if anything does.
+    where nothing is. pruning: what keeps the store bounded.
     """
 
     def __init__(
@@ -119,9 +120,9 @@ class WorldModelWorker:
         refresh: Callable[[], None],
         critics: Callable[[int], bool],
         gripper_command: int | None,
+        pruning: Pruning,
         adapt: Callable[[], Mapping[str, float]] = dict,
         lacks: Callable[[], str] = str,
-        pruning: Pruning | None = None,
     ) -> None:
         self._imagination, self._labeller, self._selection, self._valuing = (
             imagination,
@@ -137,6 +138,8 @@ class WorldModelWorker:
         # The store outlives a lost board: what it holds was generated.
         self._generated = max(counters.get(GENERATED), writer.num_transitions)
         self._tests_left, self._tested_version, self._tested = config.tests, -1, 0
+        self._imagines = -1  # the world-model version of the last step
+        self._bar(counters.get(OLDEST_MODEL))
 
     def step(self) -> StepResult:
         """Imagine once, or say what is waited for."""
@@ -144,6 +147,7 @@ class WorldModelWorker:
             return StepResult(finished=True)
         self._refresh()
         adapted = self._adapt()
+        self._note_version()
         if adapted:
             return StepResult(metrics=adapted)
         if lacking := self._lacks():
@@ -160,6 +164,23 @@ class WorldModelWorker:
         admitted = self._select([one for one in labelled if one.clip.kind is not BranchKind.REPLAY])
         self._store(admitted)
         return StepResult(metrics=self._report(clips, labelled))
+
+    def _note_version(self) -> None:
+        """At a swap: bar what the version before imagined if its labels are not trusted by now.
+
+        The evidence that opens the gate of its successor says nothing of it.
+        """
+        version, stored = self._imagination.version, self._pruning.newest_model
+        if version == self._imagines:
+            return
+        self._imagines = version
+        if self._counters.get(OLDEST_MODEL) <= stored < version and self._labeller.trust(stored) == 0.0:
+            self._bar(version)
+
+    def _bar(self, version: int) -> None:
+        """What world models before `version` imagined is never drawn again."""
+        self._counters.set(OLDEST_MODEL, version)
+        self._pruning.drop_models_before(version)
 
     def _tests_scorer(self) -> bool:
         """Whether the next batch only tells what labels are worth.
@@ -190,11 +211,17 @@ class WorldModelWorker:
 
     def state(self) -> dict[str, Any]:
         """JSON-able: what it has learned of its clips and labels; the clips themselves are in the store."""
-        return {"selection": self._selection.state(), "labeller": self._labeller.state()}
+        return {
+            "selection": self._selection.state(),
+            "labeller": self._labeller.state(),
+            "oldest_model": self._counters.get(OLDEST_MODEL),
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from `state()`."""
         self._selection.load_state(state["selection"])
+        # The board knows it too, unless it was lost; states from before it was kept do not.
+        self._bar(max(self._counters.get(OLDEST_MODEL), int(state.get("oldest_model", 0))))
         self._labeller.load_state(state["labeller"])
 
     def _take_newest_policy(self) -> bool:
@@ -237,16 +264,14 @@ class WorldModelWorker:
             info = self._writer.end_episode(
                 EpisodeOutcome(EndReason.SUCCESS if success else EndReason.TIMEOUT)
             )
-            if self._pruning is not None:
-                self._pruning.add(
-                    info.end_row,
-                    labelled.length,
-                    labelled.label,
-                    labelled.clip.world_model_version,
-                    self._version,
-                )
-        if self._pruning is not None:
-            self._pruning.step()
+            self._pruning.add(
+                info.end_row,
+                labelled.length,
+                labelled.label,
+                labelled.clip.world_model_version,
+                self._version,
+            )
+        self._pruning.step()
 
     def _transition(self, labelled: LabelledClip, candidate: Candidate, t: int) -> Transition:
         clip, last = labelled.clip, t == labelled.length - 1
@@ -312,5 +337,6 @@ class WorldModelWorker:
             | {
                 GENERATED_METRIC: float(self._generated),
                 "world_model/admitted": float(self._writer.num_transitions),
+                "world_model/oldest_drawn": float(self._counters.get(OLDEST_MODEL)),
             }
         )

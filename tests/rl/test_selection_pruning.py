@@ -154,3 +154,14 @@ def test_a_missing_segment_that_was_not_pruned_is_damage(tmp_path: Path) -> None
     shutil.rmtree(tmp_path / "segments" / "000000")
     with pytest.raises(StoreError, match="missing"):
         StoreReader(tmp_path)
+
+
+def test_barred_world_models_go(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema(), durable=False) as writer:
+        pruning = Pruning(tmp_path, writer, QueueConfig(max_model_age=5))
+        assert pruning.newest_model == -1
+        for number in range(3):
+            store(writer, pruning, number, Label.FAILURE, model=number + 1)
+        assert pruning.newest_model == 3 and pruning.step() == 0
+        pruning.drop_models_before(3)
+        assert pruning.step() == 8

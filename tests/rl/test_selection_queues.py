@@ -10,11 +10,23 @@ import numpy as np
 import pytest
 from replay_data import observation, schema, transition
 
+from rl.batch import SYNTHETIC
 from rl.replay.errors import EmptyShareError
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import Lookahead, StoreReader
 from rl.replay.writer import StoreWriter
+from rl.selection.pacing import EntropyPacingConfig, PacingRule
 from rl.selection.queues import QueueConfig, SyntheticQueues
+from rl.workers.ports import (
+    ALIVE,
+    CALIBRATION_GATE,
+    MILLIONTHS,
+    OLDEST_MODEL,
+    SELECTION_GATE,
+    SUCCESS_SHARE,
+    WORLD_MODEL_GATE,
+)
+from rl.workers.synthetic import SyntheticShare, SyntheticShareConfig
 from robot.types import Label, Provenance, Source
 
 DONE = EpisodeOutcome(EndReason.TIMEOUT)
@@ -209,3 +221,50 @@ def test_real_transitions_are_refused(tmp_path: Path) -> None:
         imagine(writer, Label.SUCCESS, 2, source=Source.REAL)
     with pytest.raises(ValueError, match="not synthetic"):
         queues(tmp_path)
+
+
+def test_barred_world_models_are_not_drawn_now_or_later(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        for model in (1, 2):
+            imagine(writer, Label.SUCCESS, 3, model=model)
+            imagine(writer, Label.FAILURE, 3, model=model)
+        drawn = queues(tmp_path, max_model_age=5)
+        drawn.drop_models_before(2)
+        assert drawn.size == 6
+        drawn.drop_models_before(1)
+        imagine(writer, Label.FAILURE, 3, model=1)
+        imagine(writer, Label.FAILURE, 3, model=2)
+        drawn.refresh()
+        assert drawn.sizes() == {Label.SUCCESS: 3, Label.FAILURE: 6}, (
+            "a bar only rises, and holds for new clips"
+        )
+
+
+def test_the_share_obeys_the_bar_before_it_draws(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 3, model=1)
+        imagine(writer, Label.FAILURE, 3, model=1)
+
+    class Counters(dict[str, int]):
+        def set(self, name: str, value: int) -> None:
+            self[name] = value
+
+    gates = (WORLD_MODEL_GATE, SELECTION_GATE, CALIBRATION_GATE)
+    counters = Counters(
+        dict.fromkeys(gates, MILLIONTHS) | {ALIVE: 1, OLDEST_MODEL: 1, SUCCESS_SHARE: 500_000}
+    )
+    config = SyntheticShareConfig(pacing=EntropyPacingConfig(rule=PacingRule.CONSTANT, measure_every=25))
+    share = SyntheticShare(
+        queues(tmp_path),
+        counters,  # type: ignore[arg-type]
+        config,
+        action_dim=6,
+        certainty=lambda: None,
+        alive=lambda: True,
+        policy_version=lambda: 0,
+    )
+    for update in range(200):
+        share.shares({"online": 1.0}, 64, 1000, update)
+    assert SYNTHETIC in share.shares({"online": 1.0}, 64, 1000, 200)
+    counters[OLDEST_MODEL] = 2
+    assert share.shares({"online": 1.0}, 64, 1000, 201) == {"online": 1.0}

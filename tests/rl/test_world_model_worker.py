@@ -19,11 +19,14 @@ from rl.imagination.valuing import ClipValue
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from rl.selection.admission import Selection, SelectionConfig, SelectionMode
+from rl.selection.pruning import Pruning
+from rl.selection.queues import QueueConfig, SyntheticQueues
 from rl.workers.ports import (
     CALIBRATION_GATE,
     COLLECTED,
     GENERATED,
     MILLIONTHS,
+    OLDEST_MODEL,
     SELECTION_GATE,
     SUCCESS_SHARE,
     UPDATES,
@@ -98,6 +101,10 @@ class Doubtful(TruthLabeller):
 
     def __init__(self, wanted: int) -> None:
         self.wanted, self.seen = wanted, 0
+        self.trusted: dict[int, float] = {}  # by world-model version
+
+    def trust(self, version: int) -> float:
+        return self.trusted.get(version, 1.0)
 
     def wants_replays(self, version: int, episodes: int) -> bool:
         return version >= 2 and episodes >= 5 and self.wanted > 0
@@ -125,13 +132,14 @@ class Bench:
         self.adapted: dict[str, float] = {}
         self.lacking = ""
         self.path = path
+        writer = StoreWriter(path, schema())
         self.worker = WorldModelWorker(
             self,
             labeller or TruthLabeller(),
             Selection(SelectionConfig(mode=mode, min_clips=2)),
             None if mode is SelectionMode.NONE else Values(),
             self.policy,
-            StoreWriter(path, schema()),
+            writer,
             self.weights,
             self.counters,
             WorldModelWorkerConfig(tests=tests),
@@ -140,12 +148,13 @@ class Bench:
             refresh=lambda: None,
             critics=lambda updates: updates == self.critics_at,
             gripper_command=1,  # of the test observations: the step, so it changes at each
+            pruning=Pruning(path, writer, QueueConfig()),
             adapt=lambda: self.adapted,
             lacks=lambda: self.lacking,
         )
 
     def imagine(self, policy: object) -> list[ImaginedClip]:
-        return self.clips
+        return [replace(one, world_model_version=self.version) for one in self.clips]
 
     def replay(self, policy: object) -> list[ImaginedClip]:
         return [replace(one, kind=BranchKind.REPLAY) for one in self.clips]
@@ -309,3 +318,66 @@ def test_it_waits_for_what_it_lacks(tmp_path: Path) -> None:
     bench.lacking = ""
     bench.worker.step()
     assert bench.counters[GENERATED] == 2
+
+
+def drawable(bench: Bench) -> int:
+    """Of the clips stored so far: transitions that a learner may draw."""
+    queues = SyntheticQueues(StoreReader(bench.path), QueueConfig())
+    queues.refresh()
+    queues.drop_models_before(bench.counters.get(OLDEST_MODEL))
+    return queues.size
+
+
+@pytest.mark.parametrize("trust", [0.0, 0.1])
+def test_what_an_untrusted_version_imagined_is_never_drawn_once_its_successor_is_there(
+    tmp_path: Path, trust: float
+) -> None:
+    labeller = Doubtful(wanted=0)
+    bench = Bench(tmp_path, [FAILURE, SUCCESS], SelectionMode.NONE, labeller)
+    bench.publish(0, 500)
+    labeller.trusted[2] = trust
+    bench.worker.step()
+    assert drawable(bench) == 4, "its gate may still open while it imagines"
+    bench.version, labeller.wanted = 3, 1
+    bench.worker.step()
+    assert drawable(bench) == (0 if trust == 0.0 else 4)
+    labeller.trusted[2] = 0.0
+    bench.worker.step()
+    assert drawable(bench) == (4 if trust == 0.0 else 8), "it is asked once, at the swap; the new clips count"
+
+
+def test_a_newcomer_that_is_replaced_while_it_is_tested_bars_nothing(tmp_path: Path) -> None:
+    labeller = Doubtful(wanted=0)
+    bench = Bench(tmp_path, [FAILURE, SUCCESS], SelectionMode.NONE, labeller)
+    bench.publish(0, 500)
+    bench.worker.step()
+    labeller.trusted[3] = 0.0
+    bench.version, labeller.wanted = 3, 100
+    bench.worker.step()
+    bench.version = 4
+    bench.worker.step()
+    assert drawable(bench) == 4, "it has imagined nothing, and the one before it was trusted"
+
+
+def test_a_bar_survives_a_restart_and_a_lost_board_and_a_death_before_it_was_set(tmp_path: Path) -> None:
+    labeller = Doubtful(wanted=0)
+    labeller.trusted[2] = 0.0
+    bench = Bench(tmp_path, [FAILURE, SUCCESS], SelectionMode.NONE, labeller)
+    bench.publish(0, 500)
+    bench.worker.step()
+    before = bench.worker.state()
+    bench.worker.close()
+    again = Bench(tmp_path, [FAILURE, SUCCESS], SelectionMode.NONE, labeller)
+    again.version = 3  # published by the one that died
+    again.publish(0, 500)
+    again.worker.load_state(json.loads(json.dumps(before)))
+    again.worker.step()
+    assert again.counters[OLDEST_MODEL] == 3 and drawable(again) == 4
+    state = json.loads(json.dumps(again.worker.state()))
+    again.worker.close()
+    lost = Bench(tmp_path, [FAILURE, SUCCESS], SelectionMode.NONE, labeller)
+    lost.worker.load_state(state)
+    assert lost.counters[OLDEST_MODEL] == 3
+    del before["oldest_model"]  # as saved by older workers
+    lost.worker.load_state(before)
+    assert lost.counters[OLDEST_MODEL] == 3, "it only rises"
