@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reward_model.calibration.anchors import AnchorPair, ScorerKey
+from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.debias import DebiasConfig, Debiaser, OnlineDebiaser
 from reward_model.calibration.gates import Gate, GateConfig, GateReading
 from reward_model.calibration.hardened import HardenedConfig, KeyedDebiaser
@@ -25,11 +26,17 @@ from reward_model.calibration.weight import (
 )
 from robot.types import Array
 
-FORMAT = 1
+FORMAT = 2
+
+_log = logging.getLogger(__name__)
 
 
 class CalibrationError(ValueError):
     """A wrong state file; the message says what was expected and what to do."""
+
+
+class OldCalibrationError(CalibrationError):
+    """A state of another format."""
 
 
 class CalibrationMode(Enum):
@@ -88,10 +95,11 @@ class Calibrator:
         raw = np.array([pair.raw for pair in known], np.float64)
         true = np.array([pair.true for pair in known], np.float64)
         episode = np.array([pair.episode for pair in known], np.int64)
-        weight = np.array([self._config.hardened.evidence(pair.kind) for pair in known])
+        kinds = [pair.kind for pair in known]
+        weight = np.array([self._weight(kind) for kind in kinds])
         predicted = self._debiaser.apply(key, raw)
         fitted = self._debiaser.fitted(key)
-        if gate.observe(predicted, true, episode, fitted=fitted):
+        if gate.observe(predicted, true, episode, kinds, fitted=fitted):
             self._drifts += 1
             if self._hardened:
                 self._debiaser.reset(key)
@@ -152,7 +160,12 @@ class Calibrator:
         return self._gates[key]
 
     def _new_gate(self, key: ScorerKey) -> Gate:
-        return Gate(self._config.gate, successor=any(other.task == key.task for other in self._gates))
+        successor = any(other.task == key.task for other in self._gates)
+        return Gate(self._config.gate, successor=successor, weight=self._weight)
+
+    def _weight(self, kind: AnchorKind) -> float:
+        """How much a pair counts, in the map and as evidence; as published, all alike."""
+        return self._config.hardened.evidence(kind) if self._hardened else 1.0
 
     def _count_dropped(self, group: Sequence[AnchorPair]) -> None:
         values = [_as_score(value) for pair in group for value in (pair.raw, pair.true)]
@@ -171,11 +184,16 @@ class Calibrator:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where another calibrator of the same mode stopped."""
-        if (state.get("format"), state.get("mode")) != (FORMAT, self._config.mode.value):
+        """Continue where another calibrator of the same mode stopped; raises CalibrationError, and changes nothing."""
+        if state.get("format") != FORMAT:
+            raise OldCalibrationError(
+                f"calibrator state: expected format {FORMAT}, got {state.get('format')}, which weighs and numbers the "
+                "evidence otherwise; begin calibration anew: the gate opens when real outcomes have spoken again"
+            )
+        if state.get("mode") != self._config.mode.value:
             raise CalibrationError(
-                f"calibrator state: expected format {FORMAT} of mode {self._config.mode.value}, got "
-                f"{state.get('format')} of {state.get('mode')}; load it with the mode that it was saved in"
+                f"calibrator state: expected mode {self._config.mode.value}, got {state.get('mode')}; load it with the "
+                "mode that it was saved in"
             )
         self._debiaser.load_state_dict(state["debiaser"])
         self._weighter.load_state_dict(state["weighter"])
@@ -183,6 +201,16 @@ class Calibrator:
         for task, version, entry in state["gates"]:
             self._gate(ScorerKey(task, version)).load_state_dict(entry)
         self._unknown, self._broken, self._drifts = state["counts"]
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """As `load_state_dict`, but a state of another format is left behind with a warning.
+
+        Only evidence is lost, and the gate stays shut without: no reason to refuse the run that it belongs to.
+        """
+        try:
+            self.load_state_dict(state)
+        except OldCalibrationError as error:
+            _log.warning("%s", error)
 
     def save(self, path: Path) -> None:
         """Write the state as JSON, beside and renamed."""

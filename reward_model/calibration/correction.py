@@ -136,7 +136,7 @@ class CorrectionLoop(Generic[T]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._scheduler.load_state_dict(state["scheduler"])
-        self.calibrator.load_state_dict(state["calibrator"])
+        self.calibrator.resume(state["calibrator"])
         self._executions = state["executions"]
 
 

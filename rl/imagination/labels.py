@@ -177,8 +177,8 @@ class RewardModelLabeller:
         return self.calibrator.state_dict()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state()`; raises CalibrationError where it is of another mode."""
-        self.calibrator.load_state_dict(state)
+        """Continue from `state()`, see `Calibrator.resume`; raises CalibrationError where it is of another mode."""
+        self.calibrator.resume(state)
 
     def _label_alike(self, clips: Sequence[ImaginedClip]) -> list[LabelledClip]:
         """Clips of one length and one world-model version."""

@@ -289,11 +289,29 @@ def test_a_torn_state_and_one_of_the_other_mode_are_refused(tmp_path: Path) -> N
     calibrator = Calibrator(config(CalibrationMode.WMRL).calibration)
     path = tmp_path / "calibrator.json"
     calibrator.save(path)
-    with pytest.raises(CalibrationError, match="expected format 1 of mode hardened, got 1 of wmrl"):
+    with pytest.raises(CalibrationError, match="expected mode hardened, got wmrl"):
         Calibrator(config(CalibrationMode.HARDENED).calibration).load(path)
     path.write_text(path.read_text()[:-9])
     with pytest.raises(CalibrationError, match="expected JSON, got a torn file"):
         calibrator.load(path)
+
+
+def test_a_state_of_an_older_format_costs_its_evidence_and_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    old, settings = loop(CalibrationMode.HARDENED), config(CalibrationMode.HARDENED)
+    for _ in range(9):
+        old.step(draw(np.random.default_rng(5)), ["press", "sort"] * 2)
+    state = old.state_dict()
+    state["calibrator"]["format"] = 1
+    with pytest.raises(CalibrationError, match=r"expected format 2, got 1.*begin calibration anew"):
+        Calibrator(settings.calibration).load_state_dict(state["calibrator"])
+    resumed = loop(CalibrationMode.HARDENED)
+    resumed.load_state_dict(state)
+    assert "begin calibration anew" in caplog.text
+    assert resumed.calibrator.state_dict() == Calibrator(settings.calibration).state_dict()
+    assert (
+        resumed.metrics("press")["calibration/anchor_groups"]
+        == old.metrics("press")["calibration/anchor_groups"]
+    )
 
 
 def test_the_law_must_fit_the_advantages() -> None:

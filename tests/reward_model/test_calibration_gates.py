@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from calibration_cases import FAULTS, KEY, SWAPPED, anchors_to_closure, episode, reversed_ranks
 from sklearn.metrics import roc_auc_score
 
+from reward_model.calibration.anchors import AnchorKind
 from reward_model.calibration.calibrator import CalibrationConfig, CalibrationMode, Calibrator
 from reward_model.calibration.drift import DriftConfig, PageHinkley, Surge
 from reward_model.calibration.evidence import calibration_error, concordance, weigh
@@ -235,8 +240,115 @@ def test_the_calibration_error_of_a_calibrated_judge_is_small_with_few_anchors()
     for seed in range(40):
         rng = np.random.default_rng(seed)
         predicted = rng.random(60)
-        errors.append(calibration_error(predicted, (rng.random(60) < predicted).astype(float), np.arange(60)))
+        errors.append(
+            calibration_error(
+                predicted, (rng.random(60) < predicted).astype(float), np.arange(60), np.ones(60)
+            )
+        )
     assert np.mean(errors) < 0.06 and np.mean(np.array(errors) > 0.1) < 0.15
+
+
+def noisy(num: int = 120) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predictions, outcomes and the episodes behind them, three each."""
+    rng = np.random.default_rng(8)
+    true = (rng.random(num) < 0.4).astype(float)
+    return (
+        np.clip(0.4 * true + 0.3 + 0.3 * rng.standard_normal(num), 0, 1),
+        true,
+        np.repeat(np.arange(num / 3), 3),
+    )
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.0, 3.0])
+def test_equal_weights_are_none(weight: float) -> None:
+    predicted, true, episode = noisy()
+    plain = weigh(predicted, true, episode, 300, np.random.default_rng(0))
+    alike = weigh(predicted, true, episode, 300, np.random.default_rng(0), np.full(len(true), weight))
+    assert dataclasses.asdict(alike) == pytest.approx(dataclasses.asdict(plain), rel=1e-12)
+    if weight == 1.0:
+        assert alike == plain
+
+
+def test_a_weight_of_two_is_the_pair_twice() -> None:
+    predicted, true, episode = noisy()
+    weight = np.where(np.arange(len(true)) % 3 == 0, 2.0, 1.0)
+    twice = weight.astype(int)
+    weighted = weigh(predicted, true, episode, 300, np.random.default_rng(0), weight)
+    repeated = weigh(
+        *(np.repeat(a, twice) for a in (predicted, true, episode)), 300, np.random.default_rng(0)
+    )
+    one, other = dataclasses.asdict(weighted), dataclasses.asdict(repeated)
+    del one["ece"], other["ece"]  # its bins hold equally many pairs
+    assert one == pytest.approx(other)
+
+
+def test_rehearsals_count_half_in_the_gate_as_in_the_map() -> None:
+    """40 rehearsed episodes that rank rightly beside 20 seen for the first time that rank wrongly."""
+    rehearsed, fresh = np.tile([0.0, 1.0], 20), np.tile([0.0, 1.0], 10)
+    readings = []
+    for mode in CalibrationMode:
+        calibrator = Calibrator(CalibrationConfig(mode=mode))
+        gate = calibrator._new_gate(KEY)
+        gate.observe(rehearsed, rehearsed, np.arange(40), [AnchorKind.REPLAY] * 40, fitted=True)
+        gate.observe(1.0 - fresh, fresh, np.arange(40, 60), fitted=True)
+        readings.append(gate.reading.evidence.auc)
+    published, hardened = readings
+    assert published == pytest.approx((20**2 + 20 * 10) / 30**2), "400 comparisons won, 400 tied, of 900"
+    assert hardened == pytest.approx(0.5)
+
+
+EXECUTED = AnchorKind.COUNTERFACTUAL
+
+
+def with_executed(predicted: Callable[[float], float], episodes: int, first: int = 1000) -> Gate:
+    """An open gate, and then executed counterfactuals, every other one a success."""
+    gate = filled(GateConfig(drift=DriftConfig(threshold=1e9, surge_floor=1e9)), episodes=90)
+    for index in range(episodes):
+        outcome = float(index % 2)
+        gate.observe(
+            np.array([predicted(outcome)]),
+            np.array([outcome]),
+            np.array([first + index]),
+            [EXECUTED],
+            fitted=True,
+        )
+    return gate
+
+
+def test_executed_counterfactuals_are_weighed_alone_as_soon_as_there_are_enough() -> None:
+    blind = with_executed(lambda outcome: 0.5, 9)
+    assert blind.reading.value == 1.0 and blind.reading.executed.episodes == 9
+    reading = with_executed(lambda outcome: 0.5, 10).reading
+    assert reading.closures == (Closure.EXECUTED_WRONG,) and reading.evidence.auc > 0.9
+    assert reading.metrics()["calibration/executed_auc"] == 0.5
+    assert reading.metrics()["calibration/closed_executed_wrong"] == 1.0
+    assert reading.metrics()["calibration/executed_episodes"] == 10
+    assert with_executed(lambda outcome: outcome, 10).reading.value == 1.0
+    ranked = with_executed(lambda outcome: 0.3 + 0.1 * outcome, 30).reading
+    assert ranked.executed.auc == 1.0 and ranked.executed.ece > 0.1
+    assert ranked.closures == (Closure.EXECUTED_WRONG,), "right ranks, and off by .3 and .6"
+
+
+def test_executed_counterfactuals_of_one_outcome_or_one_episode_say_nothing_alone() -> None:
+    successes = filled(episodes=90)
+    successes.observe(np.full(20, 0.95), np.ones(20), np.arange(100, 120), [EXECUTED] * 20, fitted=True)
+    assert successes.reading.value == 1.0 and np.isnan(successes.reading.executed.auc)
+    one = filled(episodes=90)
+    true = np.tile([0.0, 1.0], 8)
+    one.observe(1.0 - true, true, np.full(16, 100), [EXECUTED] * 16, fitted=True)
+    assert one.reading.executed.episodes == 1 and Closure.EXECUTED_WRONG not in one.reading.closures
+
+
+def test_replays_do_not_crowd_executed_counterfactuals_out_and_both_are_saved() -> None:
+    gate = with_executed(lambda outcome: 0.5, 10)
+    for index in range(200):  # of other episodes and of the same ones
+        outcome = float(index % 2)
+        numbers = np.array([2000 + index, 1000 + index % 10])
+        gate.observe(np.full(2, outcome), np.full(2, outcome), numbers, [AnchorKind.REPLAY] * 2, fitted=True)
+    assert gate.reading.closures == (Closure.EXECUTED_WRONG,)
+    again = Gate(GateConfig(drift=DriftConfig(threshold=1e9, surge_floor=1e9)), successor=False)
+    again.load_state_dict(json.loads(json.dumps(gate.state_dict())))
+    assert again.reading == gate.reading
 
 
 def test_page_hinkley_by_hand() -> None:

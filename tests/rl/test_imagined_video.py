@@ -275,8 +275,27 @@ def test_only_replays_that_the_model_has_not_rehearsed_count_as_tests(cell: Cell
     one = RewardModelLabeller(
         judge, Thresholds(0.8, 0.2), Told(CalibrationConfig()), "press", lambda start: start.episode >= 5
     )
-    one.label([with_truth(clip, True, episode) for episode in (4, 5)])
-    assert [pair.kind for pair in seen] == [AnchorKind.REPLAY, AnchorKind.HINDSIGHT]
+    executed = replace(with_truth(clip, True, 4), kind=BranchKind.POLICY)
+    one.label([*(with_truth(clip, True, episode) for episode in (4, 5)), executed])
+    assert [pair.kind for pair in seen] == [
+        AnchorKind.REPLAY,
+        AnchorKind.HINDSIGHT,
+        AnchorKind.COUNTERFACTUAL,
+    ]
+
+
+def test_a_run_with_calibration_of_an_older_format_goes_on_and_is_calibrated_anew(
+    cell: Cell, caplog: pytest.LogCaptureFixture
+) -> None:
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    one, resumed = labeller(cell, 0.9), labeller(cell, 0.9)
+    judged(one, clip, range(300), right=1.0)
+    assert one.trust(0) > 0.5
+    resumed.load_state(one.state())
+    assert resumed.trust(0) == one.trust(0)
+    anew = labeller(cell, 0.9)
+    anew.load_state(one.state() | {"format": 1})
+    assert anew.trust(0) == 0.0 and "begin calibration anew" in caplog.text
 
 
 def test_trust_needs_gain_and_following_and_a_measurement() -> None:
