@@ -48,9 +48,9 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         record(anchors, config.robot, options.anchors, seed=1)
         spent.append(time.process_time())
         data = [f"data={play}", f"out={world}", f"cpu_minutes={options.minutes}", "horizon=12"]
-        _done(finetune_world_model.main(data))
+        finish(finetune_world_model.main(data))
         spent.append(time.process_time())
-        _done(
+        finish(
             train_reward_model.main(
                 [f"data.paths=[{play}]", f"replay.world_model={published_path(world)}", f"out={judge}"]
             )
@@ -67,7 +67,16 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
     ]
 
 
-def _done(code: int) -> None:
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """The options that `prepare` reads."""
+    parser.add_argument("--episodes", type=int, default=300, help="recordings for the two models")
+    parser.add_argument("--anchors", type=int, default=60, help="recordings that calibrate")
+    parser.add_argument("--minutes", type=float, default=8.0, help="processor time of the world model")
+    parser.add_argument("--directory", type=Path, default=Path("runs/closed_loop"))
+
+
+def finish(code: int) -> None:
+    """End with `code` where a command did not succeed."""
     if code:
         raise SystemExit(code)
 
@@ -80,16 +89,13 @@ def main() -> int:
     parser.add_argument("--tasks", nargs="+", default=list(PRESETS), choices=list(PRESETS))
     parser.add_argument("--arms", nargs="+", default=["hil_serl", "full"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--episodes", type=int, default=300, help="recordings for the two models")
-    parser.add_argument("--anchors", type=int, default=60, help="recordings that calibrate")
-    parser.add_argument("--minutes", type=float, default=8.0, help="processor time of the world model")
     parser.add_argument("--parallel", type=int, default=1)
-    parser.add_argument("--directory", type=Path, default=Path("runs/closed_loop"))
+    add_models(parser)
     options = parser.parse_args()
     runs, results = options.directory / "runs", options.directory / "results"
     for task in options.tasks:
         models = prepare(task, options)
-        _done(
+        finish(
             bench.main(
                 [
                     f"tasks=[{PRESETS[task]}]",

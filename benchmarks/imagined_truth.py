@@ -2,33 +2,58 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.imagined_truth runs/closed_loop/runs/press_scarce/full/* [--clips 200]
 
-Clips are drawn evenly over the whole run, from those that are still held. Writes imagined_truth.json beside the results
-of that experiment: for each run and kind of actions how often a clip called success succeeds (precision), how many of
-those that succeed are called so (recall), and how many that fail are called success (false positives), with 95%
-intervals.
+Clips are drawn evenly from those that are still held; `from_clip` of `of_clips` says how late in the run they begin.
+Writes imagined_truth.json beside the results of that experiment, for each run and kind of actions with 95% intervals:
+how often a clip called success succeeds (precision), how many of those that succeed are called so (recall), and how
+many that fail are called success (false positives). `shown_...`: the same of the reward model when it is shown the true
+frames of the same actions, which tells its own errors from those of the video. psnr, copy: of the imagined frames, and
+of the first one copied, against the true ones.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from reward_model.labels import label_clips
 from rl.imagination.clip import Origin, Start
 from rl.imagination.oracle import OracleImaginer
 from rl.provenance import RESULTS, header, write
 from rl.relived import Relived, read_relived
 from rl.replay.reader import StoreReader
+from rl.reward_models.loading import load_for_labels
 from rl.runtime.imagining import layout_seed
 from rl.runtime.run_dir import RunDir
+from rl.runtime.video import own_reward_model
 from rl.statistics import wilson_interval
+from rl.synthetic import ImaginedBy
 from robot.factory import make_robot_env, make_task
 from robot.types import Label
+from worldmodel.metrics import psnr
 
-Pair = tuple[bool, bool]  # called success, succeeds
+Images = NDArray[np.uint8]  # (T, H, W, 3)
+
+
+@dataclass(frozen=True)
+class Told:
+    """One clip: what it was called, what it leads to, and what the reward model calls the true frames, where it looked.
+
+    psnr, copy: of its frames against the true ones, averaged over steps and views [dB].
+    """
+
+    called: bool
+    succeeds: bool
+    shown: bool | None
+    psnr: float
+    copy: float
 
 
 def main() -> int:
@@ -51,60 +76,115 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
     """One row for each kind of actions, and one for all."""
     run = RunDir.open(path)
     env = make_robot_env(run.config.robot, seed=run.config.seed)
-    hold = make_task(run.config.robot.task).spec.hold_steps
     readers = {Origin.DEMO: StoreReader(run.demo), Origin.ONLINE: StoreReader(run.real)}
-    oracle = OracleImaginer(env, readers, layout_seed(run.config))
+    simulator = OracleImaginer(env, readers, layout_seed(run.config))
+    hold = make_task(run.config.robot.task).spec.hold_steps
+    labels = _reward_model(run)
     synthetic = StoreReader(run.synthetic)
     held = [number for number in range(synthetic.num_episodes) if synthetic.holds(number)]
     chosen = np.unique(np.linspace(0, len(held) - 1, count).round().astype(int))
-    pairs: dict[str, list[Pair]] = defaultdict(list)
+    told: dict[str, list[Told]] = defaultdict(list)
     for number in chosen:
         (clip,) = read_relived(run.synthetic, run.demo, run.real, held[number], 1)
-        succeeds = _succeeds(oracle, clip, hold)
-        if succeeds is not None:
-            pairs[clip.kind.value].append((clip.label is Label.SUCCESS, succeeds))
+        carried_out = _carry_out(simulator, clip, hold)
+        if carried_out is not None:
+            told[clip.kind.value].append(_tell(clip, *carried_out, labels))
     env.close()
-    pairs["all"] = [pair for of in list(pairs.values()) for pair in of]
+    told["all"] = [one for of in list(told.values()) for one in of]
+    whence = {"from_clip": held[0], "of_clips": synthetic.num_episodes}
     rows = [
-        {"arm": path.parts[-2], "seed": run.config.seed, "actions": k, **rates(v)} for k, v in pairs.items()
+        {"arm": path.parts[-2], "seed": run.config.seed, "actions": kind, **whence, **rates(clips)}
+        for kind, clips in told.items()
     ]
     for row in rows:
         print(row, flush=True)
     return rows
 
 
-def _succeeds(oracle: OracleImaginer, clip: Relived, hold: int) -> bool | None:
-    """Whether the clip's actions lead to success, and None where the simulator cannot tell.
+def _reward_model(run: RunDir) -> Callable[[Mapping[str, Images]], bool] | None:
+    """Says of the frames of a clip, (T, H, W, 3) by view, whether they show success; None where a run has none."""
+    if run.config.synthetic.model is not ImaginedBy.VIDEO:
+        return None
+    given = run.config.synthetic.video.reward_model
+    path = own_reward_model(run) if given is None else Path(given)
+    model, thresholds = load_for_labels(path, run.config.robot.task, torch.device("cpu"))
 
-    A clip is cut where success shows; it counts once it has held, so behind such a clip the arm stands still as long.
+    def shows_success(images: Mapping[str, Images]) -> bool:
+        score = model.score({view: images[view][None] for view in model.views})
+        return bool(label_clips(score, thresholds).label[0] == Label.SUCCESS)
+
+    return shows_success
+
+
+def _carry_out(simulator: OracleImaginer, clip: Relived, hold: int) -> tuple[dict[str, Images], bool] | None:
+    """The frames that the clip's actions lead to, as many as it has, and whether they lead to success.
+
+    None where the simulator cannot tell. A clip is cut where success shows; it counts once it has held, so behind such
+    a clip the arm stands still as long.
     """
-    told = clip.told
-    start = Start(Origin(told.source_origin), told.source_episode, told.source_step)
-    session = oracle.begin([start], 0)
-    steps = hold if clip.label is Label.SUCCESS else 0
-    still = np.zeros((steps, clip.imagined.action.shape[1]), np.float32)
-    for action in np.concatenate([clip.imagined.action, still]):
+    told, actions = clip.told, clip.imagined.action
+    session = simulator.begin([Start(Origin(told.source_origin), told.source_episode, told.source_step)], 0)
+    seen = [session.observations[0]]
+    succeeds = False
+    still = np.zeros((hold if clip.label is Label.SUCCESS else 0, actions.shape[1]), np.float32)
+    for action in np.concatenate([actions, still]):
         futures = session.step(action[None])
         if futures.lost[0]:
             return None
-        if futures.truth[0] is Label.SUCCESS:
-            return True
+        seen.append(futures.observations[0])
+        succeeds = futures.truth[0] is Label.SUCCESS
         if futures.over[0]:
-            return False
-    return False
+            break
+    shown = seen[: len(actions) + 1]
+    shown += [shown[-1]] * (len(actions) + 1 - len(shown))  # behind the end nothing moves
+    views = clip.imagined.images
+    return {view: np.stack([observation.images[view] for observation in shown]) for view in views}, succeeds
 
 
-def rates(pairs: list[Pair]) -> dict[str, Any]:
-    """Counts and rates of (called success, succeeds)."""
-    called = [truth for said, truth in pairs if said]
-    true = [said for said, truth in pairs if truth]
-    false = [said for said, truth in pairs if not truth]
-    found: dict[str, Any] = {"clips": len(pairs), "success_share": round(len(true) / max(1, len(pairs)), 3)}
-    for name, hits in (("precision", called), ("recall", true), ("false_positives", false)):
-        low, high = wilson_interval(sum(hits), len(hits))
-        found[name] = round(sum(hits) / len(hits), 3) if hits else None
-        found[f"{name}_low"], found[f"{name}_high"] = round(low, 3), round(high, 3)
+def _tell(
+    clip: Relived,
+    true: Mapping[str, Images],
+    succeeds: bool,
+    shows_success: Callable[[Mapping[str, Images]], bool] | None,
+) -> Told:
+    imagined = clip.imagined.images
+    return Told(
+        called=clip.label is Label.SUCCESS,
+        succeeds=succeeds,
+        shown=None if shows_success is None else shows_success(true),
+        psnr=float(np.mean([psnr(imagined[v][1:], true[v][1:]) for v in true])),
+        copy=float(
+            np.mean([psnr(np.broadcast_to(true[v][0], true[v][1:].shape), true[v][1:]) for v in true])
+        ),
+    )
+
+
+def rates(clips: Sequence[Told]) -> dict[str, Any]:
+    """Counts, and rates with their intervals."""
+    found: dict[str, Any] = {
+        "clips": len(clips),
+        "success_share": _mean([clip.succeeds for clip in clips]),
+        "psnr": _mean([clip.psnr for clip in clips]),
+        "copy": _mean([clip.copy for clip in clips]),
+    }
+    hits = {
+        "precision": [clip.succeeds for clip in clips if clip.called],
+        "recall": [clip.called for clip in clips if clip.succeeds],
+        "false_positives": [clip.called for clip in clips if not clip.succeeds],
+        "shown_recall": [clip.shown for clip in clips if clip.succeeds and clip.shown is not None],
+        "shown_false_positives": [
+            clip.shown for clip in clips if not clip.succeeds and clip.shown is not None
+        ],
+    }
+    for name, of in hits.items():
+        low, high = wilson_interval(sum(of), len(of))
+        found |= {name: _mean(of), f"{name}_low": round(low, 3), f"{name}_high": round(high, 3)}
     return found
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """None of nothing."""
+    return round(float(np.mean(values)), 3) if values else None
 
 
 if __name__ == "__main__":
