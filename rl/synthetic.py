@@ -35,6 +35,8 @@ class VideoConfig:
     on the demonstrations first. reward_model: a file of train-reward-model; None trains one on the demonstrations, by
     `reward_fit`, before the first step. anchors: a store of recordings from which nothing is learned, neither here nor
     by the two models; tests of a new world model replay them too. max_risk: an imagined path ends beyond it.
+    confidence: what is called success needs so high a calibrated score, what is called failure one of at most
+    1 - confidence, else it is unknown; from the first fit of the calibrator on.
     judged_clips, horizon: held-out clips by which versions compete, and the control steps that they imagine.
     executed_share: of imagined clips, how many the simulator carries out, which anchors the calibrator. true_labels: it
     carries out all of them, and what came of it is the label. Both need the simulated arm.
@@ -45,6 +47,7 @@ class VideoConfig:
     anchors: str | None = None
     reward_fit: RewardFitConfig = field(default_factory=RewardFitConfig)
     max_risk: float = 0.5
+    confidence: float = 0.5
     judged_clips: int = 24
     horizon: int = 8
     executed_share: float = 0.0
@@ -60,6 +63,8 @@ class VideoConfig:
     def __post_init__(self) -> None:
         if not 0.0 <= self.executed_share <= 1.0:
             raise ValueError(f"synthetic.video.executed_share: expected 0..1, got {self.executed_share}")
+        if not 0.5 <= self.confidence < 1.0:
+            raise ValueError(f"synthetic.video.confidence: expected [0.5, 1), got {self.confidence}")
         if not 0.0 < self.max_risk <= 1.0 or min(self.judged_clips, self.horizon) < 1:
             raise ValueError(
                 "synthetic.video: expected max_risk in (0, 1], judged_clips and horizon >= 1, got "

@@ -120,6 +120,10 @@ class Calibrator:
         known = self._gates.get(key)
         return (self._new_gate(key) if known is None else known).reading
 
+    def fitted(self, key: ScorerKey) -> bool:
+        """Whether scores of `key` go through a map that was learnt; before, they are calibrated to themselves."""
+        return self._debiaser.fitted(key)
+
     @property
     def obeys_gate(self) -> bool:
         """Whether the gate scales what cheap scores teach; the published algorithm has none."""

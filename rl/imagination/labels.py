@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import Calibrator
 from reward_model.calibration.gates import Closure
 from reward_model.interface import RewardModel
-from reward_model.labels import Thresholds, label_clips
+from reward_model.labels import Labels, Thresholds, label_clips
 from rl.imagination.clip import ImaginedClip, Origin, Start
-from robot.types import Label
+from robot.types import Array, Label
 from worldmodel.counterfactual import BranchKind
 
 
@@ -117,8 +118,9 @@ class TruthLabeller:
 class RewardModelLabeller:
     """A reward model looks at the imagined frames; what it says of replays, whose outcome is known, calibrates it.
 
-    Labels come from its raw scores and its own thresholds, which were chosen on held-out real episodes. The calibrated
-    score goes into the provenance, and the calibrator's gate says how far imagined labels are to be trusted at all.
+    Labels come from its raw scores and its own thresholds, which were chosen on held-out real episodes. Once a map is
+    learnt, the calibrated score has to agree: success needs one of at least `confidence`, failure of at most
+    1 - `confidence`, and anything else is unknown. The calibrator's gate says how far labels are trusted at all.
 
     unseen: whether the version that imagines has learned nothing from the episode of a start, so that its replay is a
     test and no rehearsal.
@@ -131,8 +133,9 @@ class RewardModelLabeller:
         calibrator: Calibrator,
         task: str,
         unseen: Callable[[Start], bool] = lambda start: False,
+        confidence: float = 0.5,
     ) -> None:
-        self._model, self._thresholds = model, thresholds
+        self._model, self._thresholds, self._confidence = model, thresholds, confidence
         self.calibrator, self._task, self._unseen = calibrator, task, unseen
         self._scorer: ScorerKey | None = None  # of the newest labels
 
@@ -192,6 +195,9 @@ class RewardModelLabeller:
         version = clips[0].world_model_version
         key = self._scorer = self._key(version)
         calibrated = self.calibrator.calibrate(key, found.score.astype(np.float64))
+        contradicted = self._contradicted(key, found.label, calibrated)
+        outcomes = np.where(contradicted, Label.UNKNOWN, found.label)
+        steps = np.where(contradicted, -1, found.step)
         return [
             LabelledClip(
                 clip,
@@ -204,9 +210,18 @@ class RewardModelLabeller:
                 calibrator_version=self.calibrator.version,
             )
             for clip, label, step, score, value in zip(
-                clips, found.label, found.step, found.score, calibrated, strict=True
+                clips, outcomes, steps, found.score, calibrated, strict=True
             )
         ]
+
+    def _contradicted(self, key: ScorerKey, label: Labels, calibrated: Array) -> NDArray[np.bool_]:
+        """(B,) labels that the calibrated scores (B,) speak against; none before a map is learnt."""
+        if not self.calibrator.fitted(key):
+            return np.zeros(len(label), np.bool_)
+        success = (label == Label.SUCCESS) & ~(calibrated >= self._confidence)
+        failure = (label == Label.FAILURE) & ~(calibrated <= 1.0 - self._confidence)
+        contradicted: NDArray[np.bool_] = success | failure
+        return contradicted
 
     def _key(self, world_model: int) -> ScorerKey:
         return ScorerKey(self._task, scorer_version(self._model.version, world_model))

@@ -202,7 +202,8 @@ def _labeller(
     settings = config.synthetic.video
     path = own_reward_model(run) if settings.reward_model is None else Path(settings.reward_model)
     model, thresholds = load_for_labels(path, data.schema.task, device)
-    return RewardModelLabeller(model, thresholds, Calibrator(settings.calibration), model.task, unseen)
+    calibrator = Calibrator(settings.calibration)
+    return RewardModelLabeller(model, thresholds, calibrator, model.task, unseen, settings.confidence)
 
 
 class _Judge:

@@ -98,9 +98,13 @@ class Judge:
     def save(self, path: Path) -> None: ...
 
 
-def labeller(cell: Cell, score: float) -> RewardModelLabeller:
+def labeller(cell: Cell, score: float, confidence: float = 0.5) -> RewardModelLabeller:
     return RewardModelLabeller(
-        Judge(cell, score), Thresholds(0.8, 0.2), Calibrator(CalibrationConfig()), "press"
+        Judge(cell, score),
+        Thresholds(0.8, 0.2),
+        Calibrator(CalibrationConfig()),
+        "press",
+        confidence=confidence,
     )
 
 
@@ -201,6 +205,35 @@ def judged(
         said = success if rng.random() < right else not success
         one._model._score = (0.9 if said else 0.1) + rng.normal(0.0, 0.03)  # type: ignore[attr-defined]
         one.label([replace(with_truth(clip, success, episode), world_model_version=version)])
+
+
+@pytest.mark.parametrize(
+    ("truth", "confidence", "success", "failure"),
+    [
+        ((0.0, 1.0), 0.9, Label.SUCCESS, Label.FAILURE),
+        ((0.2, 0.8), 0.5, Label.SUCCESS, Label.FAILURE),
+        ((0.2, 0.8), 0.9, Label.UNKNOWN, Label.UNKNOWN),  # right ranks, and not so sure
+        ((0.0, 0.3), 0.5, Label.UNKNOWN, Label.FAILURE),  # what looks like success seldom is
+        ((0.7, 1.0), 0.5, Label.SUCCESS, Label.UNKNOWN),
+    ],
+)
+def test_a_label_that_the_calibrated_score_contradicts_is_unknown(
+    cell: Cell, truth: tuple[float, float], confidence: float, success: Label, failure: Label
+) -> None:
+    """truth: how often what is scored .1, and what is scored .9, really succeeds."""
+    (clip,) = cell.imagination(clip_length=3, parallel=1).imagine(Still())
+    one = labeller(cell, 0.9, confidence)
+    (before,) = one.label([clip])
+    assert before.label is Label.SUCCESS, "no map is learnt yet"
+    rng = np.random.default_rng(2)
+    for episode in range(300):
+        said = episode % 2
+        one._model._score = (0.1, 0.9)[said]  # type: ignore[attr-defined]
+        one.label([with_truth(clip, bool(rng.random() < truth[said]), episode)])
+    for score, label in ((0.9, success), (0.1, failure), (0.5, Label.UNKNOWN), (np.nan, Label.UNKNOWN)):
+        one._model._score = score  # type: ignore[attr-defined]
+        (found,) = one.label([clip])
+        assert found.label is label and found.length == (1 if label is Label.SUCCESS else 3)
 
 
 def test_a_world_model_in_which_everything_succeeds_opens_no_gate(cell: Cell) -> None:
