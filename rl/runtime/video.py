@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,12 +22,12 @@ from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
 from rl.reward_models.loading import load_for_labels
+from rl.runtime.given import first_version
 from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.schemas import TrainConfig
 from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE
 from rl.world_models.data import ClipData, make_spec
-from rl.world_models.inputs import published_path
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotKind
 from worldmodel import checkpoint
@@ -102,10 +101,10 @@ def make_video(
     versions = Versions(run.path / "world_model" / "versions")
     load = partial(load_world_model, device=device, spec=spec)
     online = pool.readers[Origin.ONLINE]
+    first = first_version(run, versions, settings.world_model)
+    start = first.path
     # A version of this run that is taken up again may have learned from all that there is by now.
-    own = bool(versions.all())
-    learned = online.num_episodes if own else 0
-    start = _start(settings.world_model, versions)
+    learned = online.num_episodes if first.own else 0
     board.set(WORLD_MODEL_GATE, 0)  # what an earlier session measured says nothing of this model
     fresh = partial(make_world_model, settings.model, spec, device=device, seed=config.seed)
     challenger = fresh() if start is None else load(start)
@@ -120,7 +119,7 @@ def make_video(
     )
 
     # A model and a judge that were given have learned nothing from this run's demonstrations.
-    given = start is not None and not own and settings.reward_model is not None
+    given = start is not None and not first.own and settings.reward_model is not None
 
     def lacks() -> str:
         if imaginer.proprio is None:
@@ -171,24 +170,6 @@ def make_video(
         simulator = OracleImaginer(env, pool.readers, layout_seed)
         labeller = ExecutingLabeller(labeller, simulator, share, np.random.default_rng([config.seed, 9]))
     return Parts(imaginer, labeller, adapting.step, lacks)
-
-
-def _start(path: str | None, versions: Versions) -> Path | None:
-    """The version that a run begins with: its own newest one, else the one that it was given; None for a new model.
-
-    The given one becomes the run's first: its successors compete with it and are numbered behind it.
-    """
-    if versions.all():
-        return versions.newest_path()
-    if path is None:
-        return None
-    given = published_path(Path(path))
-    own = versions.path(max(1, checkpoint.read(given).version))
-    beside = own.with_suffix(".part")
-    own.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(given, beside)
-    beside.rename(own)
-    return own
 
 
 def own_reward_model(run: RunDir) -> Path:
