@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.closed_loop --tasks press --arms hil_serl full --seeds 0 1 2
 
 World model and reward model are trained once per task, before the runs and on recordings of the same cell that no run
-shares: `--episodes` of them, half led by a demonstrator of varying noise, a quarter near misses, the rest drift and
-random motion. `--anchors` more, from which neither learns, calibrate. What they took is written beside the rows. The
+shares: `--episodes` of them, 30% led by a demonstrator of varying noise, 20% near misses, 10% drift, 40% random motion.
+`--anchors` more, from which neither learns, calibrate. What they took is written beside the rows. The
 runs are those of `groundhog bench` (resumable, inline, one thread) on the experiments of PRESETS. Writes
 benchmarks/results/closed_loop/<experiment>/<arm>/<seed>.json and the table of docs/closed_loop.md.
 """
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from benchmarks.ceiling import take_over, write_tables
-from benchmarks.reward_model_data import record
+from benchmarks.reward_model_data import WIDE, record
 from rl import bench, finetune_world_model, train_reward_model
 from rl.config import load
 from rl.provenance import RESULTS, header, write_json
@@ -34,6 +34,7 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
     play, anchors = folder / "play", folder / "anchors"
     world, judge = folder / "world_model", folder / "reward_model.safetensors"
     asked = {name: getattr(options, name) for name in ("episodes", "anchors", "minutes")}
+    asked["shares"] = {kind.value: share for kind, share in WIDE.items()}
     made = folder / "made_with.json"
     if made.exists() and json.loads(made.read_text()) != asked:
         raise SystemExit(
@@ -44,8 +45,8 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         config = load("train", [f"experiment={experiment}_pixels"])
         assert isinstance(config, TrainConfig)
         spent = [time.process_time()]
-        record(play, config.robot, options.episodes, seed=0)
-        record(anchors, config.robot, options.anchors, seed=1)
+        record(play, config.robot, options.episodes, seed=0, shares=WIDE)
+        record(anchors, config.robot, options.anchors, seed=1, shares=WIDE)
         spent.append(time.process_time())
         data = [f"data={play}", f"out={world}", f"cpu_minutes={options.minutes}", "horizon=12"]
         finish(finetune_world_model.main(data))

@@ -6,6 +6,7 @@ drift sideways; they are what a reward model has to tell from the real thing. 5 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -28,12 +29,19 @@ MAX_STEPS = {"press": 30, "insert": 45}  # enough for the demonstrator; failures
 
 
 class Kind(Enum):
-    """Who leads an episode, and its share of all episodes."""
+    """Who leads an episode."""
 
-    EXPERT = 0.5
-    SHORT = 0.25  # stops short of success and stays
-    DRIFT = 0.15  # a steady sideways error
-    RANDOM = 0.1
+    EXPERT = "expert"
+    SHORT = "short"  # stops short of success and stays
+    DRIFT = "drift"  # a steady sideways error
+    RANDOM = "random"
+
+
+Shares = Mapping[Kind, float]  # of all episodes
+
+NEAR_MISSES: Shares = {Kind.EXPERT: 0.5, Kind.SHORT: 0.25, Kind.DRIFT: 0.15, Kind.RANDOM: 0.1}
+# A policy that still learns moves like neither demonstrator nor near miss; a world model has to have seen such motion.
+WIDE: Shares = {Kind.EXPERT: 0.3, Kind.SHORT: 0.2, Kind.DRIFT: 0.1, Kind.RANDOM: 0.4}
 
 
 class Leader:
@@ -65,16 +73,16 @@ class Leader:
         return action.clip(-1.0, 1.0)
 
 
-def record(store: Path, robot: RobotConfig, episodes: int, seed: int) -> Path:
+def record(store: Path, robot: RobotConfig, episodes: int, seed: int, shares: Shares = NEAR_MISSES) -> Path:
     """Record until `store` holds `episodes`; returns it."""
     env = make_robot_env(robot, seed=seed)
     env.robot.spec = replace(env.robot.spec, max_steps=MAX_STEPS[robot.task])
-    kinds = list(Kind)
+    kinds = list(shares)
     try:
         with StoreWriter(store, make_schema(env)) as writer:
             for index in range(writer.num_episodes, episodes):
                 rng = np.random.default_rng([seed, index])
-                kind = kinds[rng.choice(len(kinds), p=[k.value for k in kinds])]
+                kind = kinds[rng.choice(len(kinds), p=list(shares.values()))]
                 _episode(writer, env, Leader(kind, env, rng), FIRST_SEED + 100_000 * seed + index)
     finally:
         env.close()
