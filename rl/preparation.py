@@ -52,7 +52,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
             assert device is not None
             device.close()
         spec = _agent_spec(env, config)
-        check_synthetic(config)
+        check_synthetic(config, make_schema(env))
         if config.synthetic.on:
             _synthetic_store(run.synthetic, make_schema(env), say)
         with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start

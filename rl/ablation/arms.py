@@ -140,7 +140,7 @@ def _check_synthetic(arm: Arm, asked: TrainConfig, recording: Recording, config:
         return
     if asked.synthetic.model is ImaginedBy.VIDEO and not recording.spec.views:
         raise ConfigError("synthetic.model=video: the run recorded no images (robot.obs=state)")
-    check_synthetic(asked)
+    check_synthetic(asked, recording.real.schema)
     if asked.synthetic.model is ImaginedBy.ORACLE and set(config.seeds) != {recording.config.seed}:
         raise ConfigError(
             "synthetic.model=oracle: the simulator re-enacts the recorded layouts, which belong to the run's own "

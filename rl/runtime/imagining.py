@@ -25,6 +25,7 @@ from rl.imagination.valuing import ClipValues
 from rl.replay.arrays import empty_batch
 from rl.replay.reader import Lookahead, StoreReader
 from rl.replay.sampler import TransitionSampler
+from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
 from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
@@ -66,8 +67,8 @@ def layout_seed(config: TrainConfig) -> Callable[[Origin, int], int]:
     return of
 
 
-def check_synthetic(config: TrainConfig) -> None:
-    """Raise ConfigError where this run could not imagine what it is asked to."""
+def check_synthetic(config: TrainConfig, schema: StoreSchema) -> None:
+    """Raise ConfigError where this run, whose stores have `schema`, could not imagine what it is asked to."""
     synthetic = config.synthetic
     perturbs = synthetic.model is ImaginedBy.VIDEO or synthetic.imagination.policy_share < 1.0
     if synthetic.share.pacing.beyond_cap and config.robot.kind is not RobotKind.SIM:
@@ -94,7 +95,7 @@ def check_synthetic(config: TrainConfig) -> None:
                     "not have; drop demos.path, so that the run records its own"
                 )
         case ImaginedBy.VIDEO:
-            check_video(config)
+            check_video(config, schema)
 
 
 def make_share(

@@ -21,6 +21,7 @@ from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
+from rl.replay.schema import StoreSchema
 from rl.reward_models.loading import load_for_labels
 from rl.runtime.given import first_version
 from rl.runtime.parts import Parts
@@ -41,8 +42,8 @@ from worldmodel.interface import WorldModel, WorldModelError
 FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fitted
 
 
-def check_video(config: TrainConfig) -> None:
-    """Raise ConfigError where this run could not imagine video."""
+def check_video(config: TrainConfig, schema: StoreSchema) -> None:
+    """Raise ConfigError where this run, whose stores have `schema`, could not imagine video."""
     video = config.synthetic.video
     if config.robot.kind is not RobotKind.SIM:
         raise ConfigError("synthetic.model=video: so far only with robot.kind=sim")
@@ -60,7 +61,7 @@ def check_video(config: TrainConfig) -> None:
             f"{video.horizon} and imagination.clip_length={longest}; raise it, or imagine in shorter clips"
         )
     if video.anchors is not None:
-        _check_anchors(video.anchors, config.robot.task)
+        _check_anchors(video.anchors, schema)
     demos = np.arange(config.demos.episodes)
     if not video.holdout.contains(demos).any():
         raise ConfigError(
@@ -69,12 +70,15 @@ def check_video(config: TrainConfig) -> None:
         )
 
 
-def _check_anchors(path: str, task: str) -> None:
+def _check_anchors(path: str, schema: StoreSchema) -> None:
     """Raise ConfigError, or StoreError where there is no store."""
     reader = StoreReader(Path(path))
-    if reader.schema.task != task:
+    difference = schema.difference(reader.schema)
+    if difference is not None:
+        name, expected, got = difference
         raise ConfigError(
-            f"synthetic.video.anchors={path}: expected recordings of {task}, got {reader.schema.task}"
+            f"synthetic.video.anchors={path}: {name} differs: expected {expected!r} as in this run, got {got!r}; name "
+            "recordings of this cell, made with the run's robot settings, or drop it"
         )
     if not any(not info.discarded for info in reader.episodes()):
         raise ConfigError(

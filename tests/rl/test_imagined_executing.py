@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from replay_data import schema
 
 from rl.config import ConfigError, load
 from rl.imagination.clip import Futures, ImaginedClip, Origin, Start
@@ -104,4 +105,4 @@ def test_an_arm_that_is_not_simulated_refuses_to_go_beyond_the_cap() -> None:
     arguments = ["experiment=robosuite_lift_state", "synthetic.share.pacing.beyond_cap=true"]
     config = load("train", arguments)
     with pytest.raises(ConfigError, match="beyond_cap"):
-        check_synthetic(config)
+        check_synthetic(config, schema())

@@ -1,0 +1,71 @@
+"""What a run that imagines video is refused for before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from replay_data import DONE, observation, schema, transition
+
+from rl.config import ConfigError, load
+from rl.replay.errors import StoreError
+from rl.replay.schema import StoreSchema
+from rl.replay.writer import StoreWriter
+from rl.runtime.imagining import check_synthetic
+from rl.schemas import TrainConfig
+from robot.types import ProprioSpec
+
+
+def config(*arguments: str) -> TrainConfig:
+    found = load(
+        "train", ["experiment=press_pixels", "synthetic.model=video", "demos.episodes=20", *arguments]
+    )
+    assert isinstance(found, TrainConfig)
+    return found
+
+
+def recorded(path: Path, made: StoreSchema | None = None, episodes: int = 2) -> Path:
+    """A store of `episodes` episodes, two steps each."""
+    with StoreWriter(path, made or schema()) as writer:
+        for number in range(episodes):
+            writer.begin_episode(observation(number, 0))
+            writer.add(transition(number, 0))
+            writer.add(transition(number, 1, terminated=True))
+            writer.end_episode(DONE)
+    return path
+
+
+def test_anchors_of_this_cell_are_taken(tmp_path: Path) -> None:
+    check_synthetic(config(f"synthetic.video.anchors={recorded(tmp_path)}"), schema())
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"task": "press"}, "task differs: expected 'press' as in this run, got 'insert'"),
+        ({"views": {"front": (3, 4)}}, "views differs"),
+        (
+            {"views": {"front": (3, 4), "wrist": (4, 5)}},
+            r"views.wrist \(height, width\) differs: expected \(4, 5\)",
+        ),
+        ({"action_dim": 7}, "action_dim differs: expected 7 as in this run, got 3"),
+        ({"metadata": {"frame": "tool", "action_scale": [0.01, 0.06, 1.0]}}, "metadata.frame differs"),
+    ],
+)
+def test_anchors_of_another_cell_are_refused_by_the_first_difference(
+    tmp_path: Path, changed: dict[str, object], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"synthetic.video.anchors={tmp_path}: {named}"):
+        check_synthetic(config(f"synthetic.video.anchors={recorded(tmp_path)}"), schema(**changed))  # type: ignore[arg-type]
+
+
+def test_anchors_with_other_readings_or_without_episodes_are_refused(tmp_path: Path) -> None:
+    spec: ProprioSpec = schema().proprio
+    other = schema(proprio=replace(spec, names=("episode", "tick")))
+    with pytest.raises(ConfigError, match=r"proprio.names differs: expected \['episode', 'tick'\]"):
+        check_synthetic(config(f"synthetic.video.anchors={recorded(tmp_path / 'one')}"), other)
+    with pytest.raises(ConfigError, match="holds no finished episode"):
+        check_synthetic(config(f"synthetic.video.anchors={recorded(tmp_path / 'no', episodes=0)}"), schema())
+    with pytest.raises(StoreError):
+        check_synthetic(config(f"synthetic.video.anchors={tmp_path / 'nothing'}"), schema())
