@@ -15,7 +15,7 @@ from reward_model.calibration.gates import Closure
 from reward_model.interface import RewardModel
 from reward_model.labels import Labels, Thresholds, label_clips
 from rl.imagination.clip import ImaginedClip, Origin, Start
-from robot.types import Array, Label
+from robot.types import Array, Float32, Label
 from worldmodel.counterfactual import BranchKind
 
 
@@ -120,7 +120,9 @@ class RewardModelLabeller:
 
     Labels come from its raw scores and its own thresholds, which were chosen on held-out real episodes. Once a map is
     learnt, the calibrated score has to agree: success needs one of at least `confidence`, failure of at most
-    1 - `confidence`, and anything else is unknown. The calibrator's gate says how far labels are trusted at all.
+    1 - `confidence`, and anything else is unknown. So is what becomes of a first frame that already looks like success:
+    it is real and the episode went on behind it, so the model errs there. The calibrator's gate says how far labels
+    are trusted at all.
 
     unseen: whether the version that imagines has learned nothing from the episode of a start, so that its replay is a
     test and no rehearsal.
@@ -191,19 +193,19 @@ class RewardModelLabeller:
             )
             for view in self._model.views
         }
-        found = label_clips(self._model.score(images), self._thresholds)
+        success_prob = self._model.score(images)
+        found = label_clips(success_prob, self._thresholds)
         version = clips[0].world_model_version
         key = self._scorer = self._key(version)
         calibrated = self.calibrator.calibrate(key, found.score.astype(np.float64))
-        contradicted = self._contradicted(key, found.label, calibrated)
-        outcomes = np.where(contradicted, Label.UNKNOWN, found.label)
-        steps = np.where(contradicted, -1, found.step)
+        unknown = self._contradicted(key, found.label, calibrated) | self._begins_in_success(success_prob)
+        outcomes = np.where(unknown, Label.UNKNOWN, found.label)
+        steps = np.where(unknown, -1, found.step)
         return [
             LabelledClip(
                 clip,
                 Label(int(label)),
-                # Frame k is behind step k - 1; a success at frame 0 was there before anything was imagined.
-                length=max(1, int(step)) if step >= 0 else len(clip),
+                length=int(step) if step >= 0 else len(clip),  # frame k is behind step k - 1
                 success_prob=float(score),
                 calibrated=float(value),
                 reward_model_version=self._model.version,
@@ -222,6 +224,12 @@ class RewardModelLabeller:
         failure = (label == Label.FAILURE) & ~(calibrated <= 1.0 - self._confidence)
         contradicted: NDArray[np.bool_] = success | failure
         return contradicted
+
+    def _begins_in_success(self, success_prob: Float32) -> NDArray[np.bool_]:
+        """(B,) of (B, T): whether the first, real frame is taken for a success, which it is known not to be."""
+        threshold = np.inf if self._thresholds.success is None else self._thresholds.success
+        begins: NDArray[np.bool_] = success_prob[:, 0] >= threshold
+        return begins
 
     def _key(self, world_model: int) -> ScorerKey:
         return ScorerKey(self._task, scorer_version(self._model.version, world_model))

@@ -84,16 +84,18 @@ class Still:
 
 
 class Judge:
-    """Scores what it was told to, one number for all frames of a clip by its kind."""
+    """Scores what it was told to, one number for all imagined frames; a real first one it calls no success."""
 
-    task, version = "press", 4
+    task, version, real = "press", 4, 0.1
 
     def __init__(self, cell: Cell, score: float) -> None:
         self.views: Mapping[str, tuple[int, int]] = cell.pool.schema.views
         self._score = score
 
     def score(self, images: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]) -> Float32:
-        return np.full(next(iter(images.values())).shape[:2], self._score, np.float32)
+        scores = np.full(next(iter(images.values())).shape[:2], self._score, np.float32)
+        scores[:, 0] = self.real
+        return scores
 
     def save(self, path: Path) -> None: ...
 
@@ -171,7 +173,14 @@ def test_labels_follow_the_thresholds_and_unknown_is_never_failure(
     clips = cell.imagination(clip_length=4, parallel=3).imagine(Still())
     for one in labeller(cell, score).label(clips):
         assert one.label is label and one.reward_model_version == 4
-        assert one.length == (1 if label is Label.SUCCESS else 4), "success has held from the second frame on"
+        assert one.length == (2 if label is Label.SUCCESS else 4), "success has held from the third frame on"
+
+
+def test_a_model_that_takes_the_real_start_for_a_success_is_not_believed(cell: Cell) -> None:
+    clips = cell.imagination(clip_length=4, parallel=3).imagine(Still())
+    one = labeller(cell, 0.9)
+    one._model.real = 0.8  # type: ignore[attr-defined]
+    assert {(found.label, found.length) for found in one.label(clips)} == {(Label.UNKNOWN, 4)}
 
 
 def with_truth(clip: ImaginedClip, success: bool, episode: int) -> ImaginedClip:
@@ -233,7 +242,7 @@ def test_a_label_that_the_calibrated_score_contradicts_is_unknown(
     for score, label in ((0.9, success), (0.1, failure), (0.5, Label.UNKNOWN), (np.nan, Label.UNKNOWN)):
         one._model._score = score  # type: ignore[attr-defined]
         (found,) = one.label([clip])
-        assert found.label is label and found.length == (1 if label is Label.SUCCESS else 3)
+        assert found.label is label and found.length == (2 if label is Label.SUCCESS else 3)
 
 
 def test_a_world_model_in_which_everything_succeeds_opens_no_gate(cell: Cell) -> None:
