@@ -231,6 +231,12 @@ class SuccessClassifier:
         return model
 
 
+def read_data(path: Path) -> dict[str, list[str]]:
+    """What a saved model says of the data behind it; raises RewardModelError where it is none."""
+    data: dict[str, list[str]] = _read(path)[1]["data"]
+    return data
+
+
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the JSON of a saved model."""
     if not path.is_file():

@@ -34,9 +34,9 @@ class VideoConfig:
     world_model: a published version to start from (a file, a run, or an `out` of finetune-world-model); None fits one
     on the demonstrations first. reward_model: a file of train-reward-model; None trains one on the demonstrations, by
     `reward_fit`, before the first step. anchors: a store of recordings from which nothing is learned, neither here nor
-    by the two models; tests of a new world model replay them too. max_risk: an imagined path ends beyond it.
-    confidence: what is called success needs so high a calibrated score, what is called failure one of at most
-    1 - confidence, else it is unknown; from the first fit of the calibrator on.
+    by the two models, as far as those say; tests of a new world model replay them too.
+    max_risk: an imagined path ends beyond it. confidence: what is called success needs so high a calibrated score, what
+    is called failure one of at most 1 - confidence, else it is unknown; from the first fit of the calibrator on.
     judged_clips, horizon: held-out clips by which versions compete, and the control steps that they imagine.
     executed_share: of imagined clips, how many the simulator carries out, which anchors the calibrator. true_labels: it
     carries out all of them, and what came of it is the label. Both need the simulated arm.

@@ -42,7 +42,7 @@ def _train(overrides: list[str]) -> int:
         clips += replays(world, episodes, config.replay, np.random.default_rng([config.seed, 1]))
     model = fit_classifier(
         clips,
-        episodes[0].reader.schema.views,
+        episodes,
         config,
         seed=config.seed,
         device=device,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,10 +109,13 @@ class Versions:
             )
         return self.path(self.latest())
 
-    def publish(self, model: WorldModel, scores: Scores) -> int:
-        """Write `model` as the next version, under which it goes from now on; the oldest make room."""
+    def publish(self, model: WorldModel, scores: Scores, learned: Collection[str] | None = None) -> int:
+        """Write `model` as the next version, under which it goes from now on; the oldest make room.
+
+        learned: names of the episodes that it has learned from, None: not known.
+        """
         model.version = self.latest() + 1
-        model.save(self.path(model.version), scores.named())
+        model.save(self.path(model.version), scores.named(), learned)
         for old in self.all()[: -self._keep]:
             self.path(old).unlink()
         return model.version
@@ -133,7 +136,8 @@ class Champion:
     """Trains a challenger and publishes it only if held-out scores do not fall; a refused one starts over.
 
     challenger: a new model, or the newest version again. judge: scores a model on held-out clips, both contestants
-    on the same ones. load: reads a version's file.
+    on the same ones. load: reads a version's file. learned: what the challenger has learned from by now, see
+    `WorldModel.save`.
     """
 
     def __init__(
@@ -143,8 +147,9 @@ class Champion:
         judge: Callable[[WorldModel], Scores],
         load: Callable[[Path], WorldModel],
         config: ChampionConfig | None = None,
+        learned: Callable[[], Collection[str] | None] = lambda: None,
     ) -> None:
-        self.challenger, self.versions = challenger, versions
+        self.challenger, self.versions, self._learned = challenger, versions, learned
         self._judge, self._load, self._config = judge, load, config or ChampionConfig()
 
     def train(self, clips: ClipSource, steps: int, rng: np.random.Generator) -> dict[str, float]:
@@ -163,4 +168,5 @@ class Champion:
                 raise WorldModelError(f"the first version was not published: {objection}")
             self.challenger = reigning
             return Verdict(False, newest, scores, standing, objection)
-        return Verdict(True, self.versions.publish(self.challenger, scores), scores, standing, "")
+        version = self.versions.publish(self.challenger, scores, self._learned())
+        return Verdict(True, version, scores, standing, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +41,13 @@ class CopyLastFrame:
         images = {view: np.repeat(context.images[view][:, -1:], n, axis=1) for view in self._spec.views}
         return Imagined(images, np.zeros(actions.shape[:2], np.float32), self.version)
 
-    def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
+    def save(
+        self, path: Path, scores: Mapping[str, float] | None = None, learned: Collection[str] | None = None
+    ) -> None:
         """Write spec, version and scores."""
         # safetensors needs no tensor; the header says all.
-        checkpoint.write(path, Checkpoint(self.KIND, self._spec, {}, self.version, 0, {}, scores or {}))
+        stored = Checkpoint(self.KIND, self._spec, {}, self.version, 0, {}, scores or {}, learned)
+        checkpoint.write(path, stored)
 
     @classmethod
     def restore(cls, stored: Checkpoint) -> CopyLastFrame:
@@ -89,10 +92,14 @@ class TrainMean:
         }
         return Imagined(images, np.zeros(shape, np.float32), self.version)
 
-    def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
+    def save(
+        self, path: Path, scores: Mapping[str, float] | None = None, learned: Collection[str] | None = None
+    ) -> None:
         """Write the mean frames."""
         tensors = {f"mean.{view}": mean for view, mean in self._mean.items()}
-        stored = Checkpoint(self.KIND, self._spec, {}, self.version, self._count, tensors, scores or {})
+        stored = Checkpoint(
+            self.KIND, self._spec, {}, self.version, self._count, tensors, scores or {}, learned
+        )
         checkpoint.write(path, stored)
 
     @classmethod

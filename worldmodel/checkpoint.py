@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,10 @@ _KEY = "groundhog_world_model"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A world model as it lies on disk. kind: of the model. config: its own, as JSON. scores: on held-out clips."""
+    """A world model as it lies on disk. kind: of the model. config: its own, as JSON. scores: on held-out clips.
+
+    learned: names of the episodes that it has learned from; None: not known, as of files from before they were kept.
+    """
 
     kind: str
     spec: WorldModelSpec
@@ -32,6 +35,7 @@ class Checkpoint:
     updates: int
     tensors: Mapping[str, Tensor]
     scores: Mapping[str, float]
+    learned: Collection[str] | None = None
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin with `prefix.`, without it."""
@@ -56,6 +60,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         "max_horizon": spec.max_horizon,
         "config": checkpoint.config,
         "scores": dict(checkpoint.scores),
+        "learned": None if checkpoint.learned is None else sorted(checkpoint.learned),
         "crc32": _checksum(plain),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,6 +102,7 @@ def read(path: Path) -> Checkpoint:
             updates=int(meta["updates"]),
             tensors=tensors,
             scores={str(name): float(value) for name, value in meta["scores"].items()},
+            learned=None if meta.get("learned") is None else frozenset(meta["learned"]),
         )
         crc = int(meta["crc32"])
     except (KeyError, TypeError, IndexError, ValueError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -218,13 +218,22 @@ class EdmModel:
     def _normal(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
         return torch.from_numpy(rng.standard_normal(shape, dtype=np.float32)).to(self._device)
 
-    def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
+    def save(
+        self, path: Path, scores: Mapping[str, float] | None = None, learned: Collection[str] | None = None
+    ) -> None:
         """Write weights, their running mean and the optimiser's state."""
         config, trainer = dataclasses.asdict(self._config), self._trainer
         checkpoint.write(
             path,
             Checkpoint(
-                self.KIND, self._spec, config, self.version, trainer.updates, trainer.tensors(), scores or {}
+                self.KIND,
+                self._spec,
+                config,
+                self.version,
+                trainer.updates,
+                trainer.tensors(),
+                scores or {},
+                learned,
             ),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -140,10 +140,13 @@ class WorldModel(Protocol):
         Raises WorldModelError for wrong views, sizes, lengths or non-finite actions.
         """
 
-    def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
+    def save(
+        self, path: Path, scores: Mapping[str, float] | None = None, learned: Collection[str] | None = None
+    ) -> None:
         """Write all that loading and an exact resume need (safetensors), beside and renamed.
 
-        scores: how this version did on held-out clips; they travel in the file's metadata.
+        scores: how this version did on held-out clips. learned: names of the episodes that it has learned from; None:
+        not known. Both travel in the file's metadata.
         """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -273,13 +273,22 @@ class FlowWarpModel:
         unroll = Unroll(self._trainer.mean, self._spec, self._config, context, self._device)
         return FlowWarpRollout(unroll, self.version)
 
-    def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
+    def save(
+        self, path: Path, scores: Mapping[str, float] | None = None, learned: Collection[str] | None = None
+    ) -> None:
         """Write weights, their running mean and the optimiser's state."""
         config, trainer = dataclasses.asdict(self._config), self._trainer
         checkpoint.write(
             path,
             Checkpoint(
-                self.KIND, self._spec, config, self.version, trainer.updates, trainer.tensors(), scores or {}
+                self.KIND,
+                self._spec,
+                config,
+                self.version,
+                trainer.updates,
+                trainer.tensors(),
+                scores or {},
+                learned,
             ),
         )
 

@@ -20,8 +20,7 @@ class VideoImaginer:
 
     Actions are clipped to the workspace, as the governor would, before they are imagined. An imagined path ends before
     the model's risk exceeds `max_risk`; a risk that is no number exceeds it. proprio: None until there are transitions
-    enough to fit it; nothing can be imagined before. learned_episodes: online episodes from which the model may have
-    learned, the first of the run.
+    enough to fit it; nothing can be imagined before.
     """
 
     def __init__(
@@ -33,9 +32,8 @@ class VideoImaginer:
         *,
         control_period: float,
         max_risk: float,
-        learned_episodes: int = 0,
     ) -> None:
-        self.model, self.proprio, self.learned_episodes = model, proprio, learned_episodes
+        self.model, self.proprio = model, proprio
         self._pool, self._motion, self._period, self._max_risk = pool, motion, control_period, max_risk
 
     @property

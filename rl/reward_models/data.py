@@ -11,6 +11,7 @@ from reward_model.dataset import KnownClip, Origin, label_frames
 from reward_model.labels import Labels
 from rl.inspection import store_paths
 from rl.replay.errors import StoreError
+from rl.replay.fingerprint import fingerprint
 from rl.replay.journal import EndReason, EpisodeInfo
 from rl.replay.reader import StoreReader
 from robot.factory import TASKS, make_task
@@ -52,6 +53,11 @@ class KnownEpisode:
     @property
     def task(self) -> str:
         return self.reader.schema.task
+
+    @property
+    def fingerprint(self) -> str:
+        """The same wherever the store lies."""
+        return fingerprint(self.reader, self.info.episode)
 
     def clip(self) -> KnownClip:
         """All its frames."""

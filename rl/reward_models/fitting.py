@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -11,13 +11,15 @@ from reward_model.classifier import SuccessClassifier
 from reward_model.dataset import FrameSampler, KnownClip, hold_out
 from reward_model.trainer import RewardTrainer
 from rl.reward_models.config import RewardFitConfig
-from rl.reward_models.data import RewardDataConfig, read_episodes
+from rl.reward_models.data import KnownEpisode, RewardDataConfig, read_episodes
 from rl.reward_models.loading import choose, make_classifier
+
+FINGERPRINTS = "fingerprints"  # in a model's data: of the episodes that it has learned from
 
 
 def fit_classifier(
     clips: Sequence[KnownClip],
-    views: Mapping[str, tuple[int, int]],
+    episodes: Sequence[KnownEpisode],
     config: RewardFitConfig,
     *,
     seed: int,
@@ -27,20 +29,28 @@ def fit_classifier(
 ) -> SuccessClassifier:
     """A classifier of the clips' task, with its thresholds and the names of the episodes behind both.
 
+    episodes: those that the clips were made of. Of the learned ones the model carries fingerprints too.
     Raises RewardModelError where one of the outcomes is missing.
     """
     learned, held = hold_out(clips, config.hold_out_every)
     model = make_classifier(
-        config.classifier, clips[0].task, views, seed=seed, device=device, version=version
+        config.classifier,
+        clips[0].task,
+        episodes[0].reader.schema.views,
+        seed=seed,
+        device=device,
+        version=version,
     )
     frames = FrameSampler(learned, config.trainer.generated_share)
     for metrics in RewardTrainer(model, frames, config.trainer, seed=seed).train():
         step, loss = metrics["reward_model/step"], metrics["reward_model/loss"]
         say(f"step {step:.0f} of {config.trainer.steps}: loss {loss:.4f}")
     model.thresholds = choose(model, held, config.labels)
+    names = {clip.episode for clip in learned}
     model.data = {
-        "learned": sorted({clip.episode for clip in learned}),
+        "learned": sorted(names),
         "thresholds": sorted({clip.episode for clip in held}),
+        FINGERPRINTS: sorted({episode.fingerprint for episode in episodes if episode.name in names}),
     }
     return model
 
@@ -58,7 +68,7 @@ def fit_on_store(
     episodes = read_episodes(RewardDataConfig(paths=[str(path)]))
     model = fit_classifier(
         [episode.clip() for episode in episodes],
-        episodes[0].reader.schema.views,
+        episodes,
         config,
         seed=seed,
         device=device,

@@ -1,12 +1,18 @@
-"""What a run was given: the world model that it begins with, told apart from those that it trained itself."""
+"""What a run was given: the world model that it begins with, and the episodes that others have learned from."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from reward_model.classifier import read_data
+from rl.replay.fingerprint import fingerprints
+from rl.replay.reader import StoreReader
+from rl.reward_models.fitting import FINGERPRINTS
 from rl.runtime.run_dir import RunDir
+from rl.schemas import TrainConfig
 from rl.world_models.inputs import published_path
 from worldmodel import checkpoint
 from worldmodel.adapt import Versions
@@ -47,3 +53,19 @@ def first_version(run: RunDir, versions: Versions, given: str | None) -> FirstVe
     shutil.copyfile(source, beside)
     beside.rename(path)
     return FirstVersion(path, own=False)
+
+
+def learned_before(config: TrainConfig) -> Iterator[tuple[str, str, Collection[str]]]:
+    """What teaches the models of a run, so far as it is there: (key, its value, fingerprints of episodes).
+
+    A model from before fingerprints were kept yields none.
+    """
+    video, demos = config.synthetic.video, config.demos.path
+    if video.world_model is not None and Path(video.world_model).exists():
+        learned = checkpoint.read(published_path(Path(video.world_model))).learned
+        yield "synthetic.video.world_model", video.world_model, learned or ()
+    if video.reward_model is not None and Path(video.reward_model).exists():
+        learned = read_data(Path(video.reward_model)).get(FINGERPRINTS, ())
+        yield "synthetic.video.reward_model", video.reward_model, learned
+    if demos is not None and Path(demos).exists():
+        yield "demos.path", demos, fingerprints(StoreReader(Path(demos)))

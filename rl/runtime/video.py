@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,18 +12,21 @@ import torch
 from reward_model.calibration.calibrator import Calibrator
 from rl.config import ConfigError
 from rl.imagination.adapting import Adapting
-from rl.imagination.clip import Origin, Start
+from rl.imagination.clip import Origin
 from rl.imagination.executing import ExecutingLabeller
 from rl.imagination.labels import Labeller, RewardModelLabeller, TruthLabeller
+from rl.imagination.lessons import Lessons
 from rl.imagination.oracle import OracleImaginer
 from rl.imagination.proprio import TooFewTransitionsError, fit_proprio
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
+from rl.replay.fingerprint import fingerprints
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
 from rl.replay.schema import StoreSchema
+from rl.reward_models.fitting import FINGERPRINTS
 from rl.reward_models.loading import load_for_labels
-from rl.runtime.given import first_version
+from rl.runtime.given import first_version, learned_before
 from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.schemas import TrainConfig
@@ -61,7 +64,7 @@ def check_video(config: TrainConfig, schema: StoreSchema) -> None:
             f"{video.horizon} and imagination.clip_length={longest}; raise it, or imagine in shorter clips"
         )
     if video.anchors is not None:
-        _check_anchors(video.anchors, schema)
+        _check_anchors(video.anchors, schema, config)
     demos = np.arange(config.demos.episodes)
     if not video.holdout.contains(demos).any():
         raise ConfigError(
@@ -70,7 +73,7 @@ def check_video(config: TrainConfig, schema: StoreSchema) -> None:
         )
 
 
-def _check_anchors(path: str, schema: StoreSchema) -> None:
+def _check_anchors(path: str, schema: StoreSchema, config: TrainConfig) -> None:
     """Raise ConfigError, or StoreError where there is no store."""
     reader = StoreReader(Path(path))
     difference = schema.difference(reader.schema)
@@ -84,6 +87,13 @@ def _check_anchors(path: str, schema: StoreSchema) -> None:
         raise ConfigError(
             f"synthetic.video.anchors={path}: holds no finished episode; record some, or drop it"
         )
+    anchors = fingerprints(reader)
+    for name, source, learned in learned_before(config):
+        if known := anchors.intersection(learned):
+            raise ConfigError(
+                f"synthetic.video.anchors={path}: {len(known)} of its {len(anchors)} episodes are learned from, by "
+                f"{name}={source}; their replays would prove nothing: name other recordings, or drop it"
+            )
 
 
 def make_video(
@@ -107,8 +117,14 @@ def make_video(
     online = pool.readers[Origin.ONLINE]
     first = first_version(run, versions, settings.world_model)
     start = first.path
-    # A version of this run that is taken up again may have learned from all that there is by now.
-    learned = online.num_episodes if first.own else 0
+    lessons = Lessons(
+        pool.readers,
+        settings.holdout,
+        given=start is not None and not first.own,
+        # A version of this run that is taken up again may have learned from all that there is by now.
+        online=online.num_episodes if first.own else 0,
+        inherited=() if start is None else checkpoint.read(start).learned,
+    )
     board.set(WORLD_MODEL_GATE, 0)  # what an earlier session measured says nothing of this model
     fresh = partial(make_world_model, settings.model, spec, device=device, seed=config.seed)
     challenger = fresh() if start is None else load(start)
@@ -119,11 +135,7 @@ def make_video(
         motion,
         control_period=env.robot.timing.control_period,
         max_risk=settings.max_risk,
-        learned_episodes=learned,
     )
-
-    # A model and a judge that were given have learned nothing from this run's demonstrations.
-    given = start is not None and not first.own and settings.reward_model is not None
 
     def lacks() -> str:
         if imaginer.proprio is None:
@@ -134,20 +146,11 @@ def make_video(
         return ""
 
     def publish(model: WorldModel) -> None:
-        nonlocal given
-        given = False
         imaginer.model, imaginer.proprio = model, None  # what the arm did since counts too
-        imaginer.learned_episodes = online.num_episodes
+        lessons.replaced(online.num_episodes)
 
-    def unseen(start: Start) -> bool:
-        held_out = bool(settings.holdout.contains(np.array([start.episode]))[0])
-        match start.origin:
-            case Origin.DEMO:
-                return given or (held_out and settings.reward_model is not None)
-            case Origin.ONLINE:
-                return held_out or start.episode >= imaginer.learned_episodes
-            case Origin.ANCHOR:
-                return True
+    def learned() -> Collection[str] | None:
+        return None if lessons.inherited is None else data.learned().union(lessons.inherited)
 
     def trust(scores: Mapping[str, float]) -> None:
         board.set(WORLD_MODEL_GATE, round(MILLIONTHS * settings.trust.gate(scores)))
@@ -156,7 +159,7 @@ def make_video(
         trust(checkpoint.read(start).scores)
     rng = np.random.default_rng([config.seed, 7])
     adapting = Adapting(
-        Champion(challenger, versions, _Judge(data, config), load, settings.champion),
+        Champion(challenger, versions, _Judge(data, config), load, settings.champion, learned),
         settings.schedule,
         data.sampler(Split.TRAIN),
         fitted=start is not None,
@@ -168,7 +171,7 @@ def make_video(
     )
     labeller: Labeller = TruthLabeller()
     if not settings.true_labels:
-        labeller = _labeller(run, config, data, device, unseen)
+        labeller = _labeller(run, config, data, device, lessons)
     share = 1.0 if settings.true_labels else settings.executed_share
     if share:
         simulator = OracleImaginer(env, pool.readers, layout_seed)
@@ -182,13 +185,15 @@ def own_reward_model(run: RunDir) -> Path:
 
 
 def _labeller(
-    run: RunDir, config: TrainConfig, data: ClipData, device: torch.device, unseen: Callable[[Start], bool]
+    run: RunDir, config: TrainConfig, data: ClipData, device: torch.device, lessons: Lessons
 ) -> RewardModelLabeller:
     settings = config.synthetic.video
     path = own_reward_model(run) if settings.reward_model is None else Path(settings.reward_model)
     model, thresholds = load_for_labels(path, data.schema.task, device)
+    if settings.reward_model is not None:
+        lessons.judge = model.data.get(FINGERPRINTS)
     calibrator = Calibrator(settings.calibration)
-    return RewardModelLabeller(model, thresholds, calibrator, model.task, unseen, settings.confidence)
+    return RewardModelLabeller(model, thresholds, calibrator, model.task, lessons.unseen, settings.confidence)
 
 
 class _Judge:

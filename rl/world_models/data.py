@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rl.replay.fingerprint import fingerprints
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import ClipSampler, Holdout, PartConfig, Split, concatenate_clips, gather_clips
 from rl.replay.schema import StoreSchema
@@ -85,6 +86,11 @@ class ClipData:
                 for reader, holdout in zip(self.readers, self.holdouts, strict=True)
             ]
         )
+
+    def learned(self) -> frozenset[str]:
+        """Fingerprints of the episodes on the training side of the hold-out, so far as they are visible."""
+        parts = zip(self.readers, self.holdouts, strict=True)
+        return frozenset[str]().union(*(fingerprints(reader, holdout) for reader, holdout in parts))
 
     def held_out(self, count: int, length: int, history: int, rng: np.random.Generator) -> Clip:
         """At most `count` held-out clips of `length` whole steps, drawn without replacement, in the same order always.

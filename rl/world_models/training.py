@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from rl.replay.sampler import Split
 from rl.world_models.config import FinetuneWorldModelConfig
 from rl.world_models.data import ClipData, make_spec
+from worldmodel import checkpoint
 from worldmodel.adapt import Champion, Scores, Verdict, Versions
 from worldmodel.evaluate import evaluate
 from worldmodel.factory import ModelKind, WorldModelConfig, load_world_model, make_world_model
@@ -43,7 +44,7 @@ class Finetuning:
     def __init__(
         self, config: FinetuneWorldModelConfig, data: ClipData, out: Path, cpu_clock: Callable[[], float]
     ) -> None:
-        self._config, self._out, self._clock = config, out, cpu_clock
+        self._config, self._data, self._out, self._clock = config, data, out, cpu_clock
         self._device = torch.device(config.device)
         self._train = data.sampler(Split.TRAIN)
         if self._train.size == 0:
@@ -56,8 +57,9 @@ class Finetuning:
         self._probe = self._train.sample(FOLLOWING_PAIRS, 1, rng, past)
         self._load = partial(load_world_model, device=self._device, spec=self._spec)
         self.versions = Versions(out / "versions")
+        self._inherited: Collection[str] | None = ()  # what the model had learned from before
         self.first, self.target, model = self._begin()
-        self.champion = Champion(model, self.versions, self.judge, self._load, config.champion)
+        self.champion = Champion(model, self.versions, self.judge, self._load, config.champion, self._learned)
 
     def rounds(self) -> Iterator[Progress]:
         """Train to the target, with a checkpoint after each round; a resumed training repeats nothing."""
@@ -68,7 +70,7 @@ class Finetuning:
             steps = min(config.round_steps, self.target - updates)
             metrics = self.champion.train(self._train, steps, rng)
             updates += steps
-            self.champion.challenger.save(self._checkpoint)
+            self.champion.challenger.save(self._checkpoint, learned=self._learned())
             self._mark(updates)
             yield Progress(updates, self.target, metrics)
 
@@ -90,6 +92,9 @@ class Finetuning:
         """Judge the trained model against the version before it, if there is one."""
         return self.champion.compete()
 
+    def _learned(self) -> Collection[str] | None:
+        return None if self._inherited is None else self._data.learned().union(self._inherited)
+
     def _following(self, model: WorldModel) -> float | None:
         try:
             score = action_following(
@@ -109,6 +114,7 @@ class Finetuning:
         if config.resume:
             try:
                 stored = json.loads(mark.read_text())
+                self._inherited = checkpoint.read(self._checkpoint).learned
                 return int(stored["updates"]), int(stored["target"]), self._load(self._checkpoint)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 if isinstance(error, WorldModelError):
@@ -121,6 +127,7 @@ class Finetuning:
         self._out.mkdir(parents=True, exist_ok=True)
         if config.start is not None:
             start = Path(config.start)
+            self._inherited = checkpoint.read(start).learned
             target = config.steps or self._affordable(lambda _: self._load(start))
             return 0, target, self._load(start)
         target = config.steps or self._affordable(self._fresh)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from replay_data import DONE, observation, schema, transition
+import torch
+from replay_data import DONE, VIEWS, observation, schema, transition
 
+from reward_model.classifier import ClassifierConfig, SuccessClassifier
 from rl.config import ConfigError, load
 from rl.replay.errors import StoreError
+from rl.replay.fingerprint import fingerprints
+from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
 from rl.runtime.imagining import check_synthetic
 from rl.schemas import TrainConfig
 from robot.types import ProprioSpec
+from worldmodel.baselines import CopyLastFrame
+from worldmodel.interface import ActionNormalisation, WorldModelSpec
 
 
 def config(*arguments: str) -> TrainConfig:
@@ -58,6 +65,51 @@ def test_anchors_of_another_cell_are_refused_by_the_first_difference(
 ) -> None:
     with pytest.raises(ConfigError, match=f"synthetic.video.anchors={tmp_path}: {named}"):
         check_synthetic(config(f"synthetic.video.anchors={recorded(tmp_path)}"), schema(**changed))  # type: ignore[arg-type]
+
+
+def taught(path: Path, learned: frozenset[str] | None) -> Path:
+    """A published world model that says that it has learned from these episodes."""
+    spec = WorldModelSpec({"front": (3, 4)}, ActionNormalisation.identity(3))
+    CopyLastFrame(spec, version=1).save(path, learned=learned)
+    return path
+
+
+def judge(path: Path, data: dict[str, list[str]]) -> Path:
+    classifier = SuccessClassifier(
+        ClassifierConfig(channels=(4,)), "insert", VIEWS, seed=0, device=torch.device("cpu"), data=data
+    )
+    classifier.save(path)
+    return path
+
+
+def test_anchors_that_a_model_has_learned_from_are_refused(tmp_path: Path) -> None:
+    anchors = recorded(tmp_path / "anchors", episodes=3)
+    names = sorted(fingerprints(StoreReader(anchors)))
+    asked = f"synthetic.video.anchors={anchors}"
+    model = taught(tmp_path / "model.safetensors", frozenset(names[:1]))
+    with pytest.raises(
+        ConfigError, match=r"1 of its 3 episodes are learned from, by synthetic.video.world_model"
+    ):
+        check_synthetic(config(asked, f"synthetic.video.world_model={model}"), schema())
+    reward = judge(tmp_path / "judge.safetensors", {"fingerprints": names})
+    with pytest.raises(
+        ConfigError, match=r"3 of its 3 episodes are learned from, by synthetic.video.reward_model"
+    ):
+        check_synthetic(config(asked, f"synthetic.video.reward_model={reward}"), schema())
+    moved = shutil.copytree(anchors, tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"3 of its 3 episodes are learned from, by demos.path"):
+        check_synthetic(config(asked, f"demos.path={moved}"), schema())
+
+
+def test_models_that_do_not_say_and_files_that_are_gone_refuse_nothing(tmp_path: Path) -> None:
+    """The first are from before it was written down; a run that continues needs the second no more."""
+    asked = f"synthetic.video.anchors={recorded(tmp_path / 'anchors')}"
+    model, reward = taught(tmp_path / "model.safetensors", None), judge(tmp_path / "judge.safetensors", {})
+    paths = (f"synthetic.video.world_model={model}", f"synthetic.video.reward_model={reward}")
+    check_synthetic(config(asked, *paths), schema())
+    for path in (model, reward):
+        path.unlink()
+    check_synthetic(config(asked, *paths), schema())
 
 
 def test_anchors_with_other_readings_or_without_episodes_are_refused(tmp_path: Path) -> None:

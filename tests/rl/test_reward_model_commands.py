@@ -12,7 +12,9 @@ import torch
 from reward_model.interface import RewardModelError
 from rl import evaluate_reward_model, train_reward_model
 from rl.replay.errors import StoreError
+from rl.replay.fingerprint import fingerprint
 from rl.replay.journal import EndReason, EpisodeOutcome
+from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
 from rl.reward_models.data import RewardDataConfig, outcome_of, read_episodes
@@ -89,6 +91,9 @@ def test_the_model_carries_its_thresholds_and_what_it_has_seen(trained: Path) ->
     assert model.thresholds.negatives >= 59
     assert len(model.data["learned"]) + len(model.data["thresholds"]) == 130
     assert not set(model.data["learned"]) & set(model.data["thresholds"])
+    reader = StoreReader(trained / "seen")
+    learned = {fingerprint(reader, int(name.rpartition("/")[2])) for name in model.data["learned"]}
+    assert set(model.data["fingerprints"]) == learned, "of what it has learned from, wherever that lies"
 
 
 def test_training_again_gives_the_next_version(trained: Path, tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from replay_data import observation, schema, transition
 from rl.finetune_world_model import main
 from rl.replay.clip_mixer import ClipMixer
 from rl.replay.errors import EmptyShareError
+from rl.replay.fingerprint import fingerprint, fingerprints
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import ClipSampler, Holdout, PartConfig, Split
 from rl.replay.writer import StoreWriter
 from rl.world_models.data import ClipData, make_spec, real_stores
 from robot.types import Observation
+from worldmodel import checkpoint
 from worldmodel.checkpoint import read
 from worldmodel.interface import WorldModelError
 
@@ -76,6 +78,9 @@ def test_it_publishes_a_version_that_carries_its_scores(store: Path, tmp_path: P
     stored = read(tmp_path / "wm" / "versions" / "000001.safetensors")
     assert stored.updates == 3 and stored.version == 1
     assert {"psnr", "copy_psnr", "ssim", "psnr_front", "psnr_wrist"} <= set(stored.scores)
+    reader = StoreReader(store)
+    held_out = {fingerprint(reader, number) for number in (2, 5)}
+    assert stored.learned == fingerprints(reader) - held_out, "what it never learned from is not named"
     lines = [json.loads(line) for line in (tmp_path / "wm" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["updates"] == 3 and "world_model/single_loss" in lines[-1]
 
@@ -113,6 +118,21 @@ def test_it_starts_from_a_published_version(store: Path, tmp_path: Path) -> None
     start = tmp_path / "a" / "versions" / "000001.safetensors"
     assert train(store, tmp_path / "b", "steps=1", f"start={start}") == 0
     assert read(tmp_path / "b" / "versions" / "000001.safetensors").updates == 3
+
+
+def test_a_version_also_names_what_it_had_learned_from_before_it_was_started_from(tmp_path: Path) -> None:
+    first, second = record(tmp_path / "first", 6), record(tmp_path / "second", 7)
+    train(first, tmp_path / "a", "steps=1", "holdout.episodes=[0]")
+    start = tmp_path / "a" / "versions" / "000001.safetensors"
+    train(second, tmp_path / "b", "steps=1", f"start={start}", "holdout.episodes=[1,6]")
+    learned = read(tmp_path / "b" / "versions" / "000001.safetensors").learned
+    assert learned == fingerprints(StoreReader(first)), (
+        "episode 0 from the second, 1 from the first; 6 from neither"
+    )
+    stored = read(start)
+    checkpoint.write(start, dataclasses.replace(stored, learned=None))  # as of an older file
+    train(second, tmp_path / "c", "steps=1", f"start={start}")
+    assert read(tmp_path / "c" / "versions" / "000001.safetensors").learned is None, "nobody knows"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +98,9 @@ class ShiftModel:
         risk = np.repeat(np.arange(1.0, actions.shape[1] + 1, dtype=np.float32)[None], len(actions), axis=0)
         return Imagined(images, risk, self.version)
 
-    def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
+    def save(
+        self, path: Path, scores: Mapping[str, float] | None = None, learned: Collection[str] | None = None
+    ) -> None:
         raise NotImplementedError
 
 

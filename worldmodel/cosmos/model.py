@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,9 +166,11 @@ class CosmosWorldModel:
         images = {view: np.ascontiguousarray(future[0]) for view, future in futures.items()}
         return Imagined(images, _disagreement(futures), self.version)
 
-    def save(self, path: Path, scores: Mapping[str, float] | None = None) -> None:
+    def save(
+        self, path: Path, scores: Mapping[str, float] | None = None, learned: Collection[str] | None = None
+    ) -> None:
         """Write weights, autoencoder, text and optimiser into one file."""
-        checkpoint.write(path, to_checkpoint(self, scores or {}))
+        checkpoint.write(path, to_checkpoint(self, scores or {}, learned))
 
     def _loss(self, clip: Clip, rng: np.random.Generator) -> Tensor:
         context, future = split(clip, self.spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def to_checkpoint(model: CosmosWorldModel, scores: Mapping[str, float]) -> Checkpoint:
+def to_checkpoint(
+    model: CosmosWorldModel, scores: Mapping[str, float], learned: Collection[str] | None
+) -> Checkpoint:
     """All that `restore` needs, the constants too, so that a version needs no other file."""
     tensors = {"text": model.text}
     tensors |= {f"network.{name}": weight for name, weight in model.network.state_dict().items()}
@@ -36,7 +38,7 @@ def to_checkpoint(model: CosmosWorldModel, scores: Mapping[str, float]) -> Check
         "network": asdict(model.network.config),
         "autoencoder": {key: v for key, v in model.autoencoder.config.items() if not key.startswith("_")},
     }
-    return Checkpoint(model.KIND, model.spec, config, model.version, model.updates, tensors, scores)
+    return Checkpoint(model.KIND, model.spec, config, model.version, model.updates, tensors, scores, learned)
 
 
 def restore(stored: Checkpoint, path: Path, device: torch.device) -> CosmosWorldModel:
