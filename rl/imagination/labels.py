@@ -121,8 +121,8 @@ class RewardModelLabeller:
     Labels come from its raw scores and its own thresholds, which were chosen on held-out real episodes. Once a map is
     learnt, the calibrated score has to agree: success needs one of at least `confidence`, failure of at most
     1 - `confidence`, and anything else is unknown. So is what becomes of a first frame that already looks like success:
-    it is real and the episode went on behind it, so the model errs there. The calibrator's gate says how far labels
-    are trusted at all.
+    it is real and the episode went on behind it, so the model errs there. A clip that gets no label for that is no
+    evidence on labels when it is a replay. The calibrator's gate says how far they are trusted at all.
 
     unseen: whether the version that imagines has learned nothing from the episode of a start, so that its replay is a
     test and no rehearsal.
@@ -198,7 +198,8 @@ class RewardModelLabeller:
         version = clips[0].world_model_version
         key = self._scorer = self._key(version)
         calibrated = self.calibrator.calibrate(key, found.score.astype(np.float64))
-        unknown = self._contradicted(key, found.label, calibrated) | self._begins_in_success(success_prob)
+        begins_in_success = self._begins_in_success(success_prob)
+        unknown = self._contradicted(key, found.label, calibrated) | begins_in_success
         outcomes = np.where(unknown, Label.UNKNOWN, found.label)
         steps = np.where(unknown, -1, found.step)
         return [
@@ -210,9 +211,10 @@ class RewardModelLabeller:
                 calibrated=float(value),
                 reward_model_version=self._model.version,
                 calibrator_version=self.calibrator.version,
+                agreed=not wrong,
             )
-            for clip, label, step, score, value in zip(
-                clips, outcomes, steps, found.score, calibrated, strict=True
+            for clip, label, step, score, value, wrong in zip(
+                clips, outcomes, steps, found.score, calibrated, begins_in_success, strict=True
             )
         ]
 
@@ -244,7 +246,7 @@ class RewardModelLabeller:
                 kind=self._kind(one.clip),
             )
             for one in labelled
-            if Label.SUCCESS in one.clip.truth or Label.UNKNOWN not in one.clip.truth
+            if one.agreed and (Label.SUCCESS in one.clip.truth or Label.UNKNOWN not in one.clip.truth)
         ]
         if pairs and self._scorer is not None:
             self.calibrator.observe(self._scorer, pairs)

@@ -181,6 +181,8 @@ def test_a_model_that_takes_the_real_start_for_a_success_is_not_believed(cell: C
     one = labeller(cell, 0.9)
     one._model.real = 0.8  # type: ignore[attr-defined]
     assert {(found.label, found.length) for found in one.label(clips)} == {(Label.UNKNOWN, 4)}
+    one.label([with_truth(clips[0], False, episode) for episode in range(3)])
+    assert one.metrics()["calibration/effective_anchors"] == 0, "what gets no label tells nothing of labels"
 
 
 def with_truth(clip: ImaginedClip, success: bool, episode: int) -> ImaginedClip:
