@@ -178,7 +178,7 @@ class Gate:
         if not fitted:
             return False
         alarms = []
-        for one in np.unique(episode):
+        for one in dict.fromkeys(episode.tolist()):  # as they came: their numbers say nothing of their age
             residual = (predicted - true)[episode == one]
             alarms.append(self._drift.update(float(residual.mean())))
             self._surge.update(float(np.mean(residual**2)))

@@ -380,3 +380,27 @@ def test_a_surge_is_two_misses_in_eight_and_passes() -> None:
     ]:
         surge.update(value)
         assert surge.active is active
+
+
+@pytest.mark.parametrize("before", [0.0, 0.03, 0.06])
+def test_easy_recordings_among_the_episodes_before_raise_no_surge_of_their_own(before: float) -> None:
+    """Below a third of the floor it does not matter how well those before were predicted: two misses in eight do."""
+    surge = Surge(DriftConfig())
+    for _ in range(64):
+        surge.update(before)
+    active = []
+    for miss in (0.0, 1.0, 0.0, 0.0, 1.0):
+        surge.update(max(before, miss))
+        active.append(surge.active)
+    assert active == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("misses_first", [True, False])
+def test_the_newest_episodes_are_those_that_came_last_whatever_their_numbers(misses_first: bool) -> None:
+    """A batch of replays holds episodes of several stores; high numbers are late episodes of one, not late replays."""
+    gate = filled(GateConfig(drift=DriftConfig(threshold=1e9)), episodes=90)
+    true = np.tile([0.0, 1.0], 8)
+    missed = np.arange(16) < 8 if misses_first else np.arange(16) >= 8
+    numbers = np.where(missed, 5000, 1000) + np.arange(16)  # the misses are those of high numbers
+    gate.observe(np.where(missed, 1.0 - true, true), true, numbers, fitted=True)
+    assert (Closure.SURGE in gate.reading.closures) is not misses_first
