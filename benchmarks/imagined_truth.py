@@ -30,9 +30,9 @@ from rl.provenance import RESULTS, header, write
 from rl.relived import Relived, read_relived
 from rl.replay.reader import StoreReader
 from rl.reward_models.loading import load_for_labels
+from rl.runtime.given import own_reward_model
 from rl.runtime.imagining import layout_seed
 from rl.runtime.run_dir import RunDir
-from rl.runtime.video import own_reward_model
 from rl.statistics import wilson_interval
 from rl.synthetic import ImaginedBy
 from robot.factory import make_robot_env, make_task
@@ -105,8 +105,9 @@ def _reward_model(run: RunDir) -> Callable[[Mapping[str, Images]], bool] | None:
     """Says of the frames of a clip, (T, H, W, 3) by view, whether they show success; None where a run has none."""
     if run.config.synthetic.model is not ImaginedBy.VIDEO:
         return None
-    given = run.config.synthetic.video.reward_model
-    path = own_reward_model(run) if given is None else Path(given)
+    own, given = own_reward_model(run), run.config.synthetic.video.reward_model
+    # Runs from before they kept a copy have none.
+    path = own if own.exists() or given is None else Path(given)
     model, thresholds = load_for_labels(path, run.config.robot.task, torch.device("cpu"))
 
     def shows_success(images: Mapping[str, Images]) -> bool:

@@ -22,10 +22,11 @@ from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
 from rl.reward_models.fitting import fit_on_store, summary
-from rl.runtime.imagining import check_synthetic
+from rl.reward_models.loading import load_for_labels
+from rl.runtime.given import judges, own_reward_model, take_reward_model
+from rl.runtime.imagining import WORKER_STATE, check_synthetic
 from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
-from rl.runtime.video import own_reward_model
 from rl.schemas import CorrectionConfig, TrainConfig
 from rl.synthetic import ImaginedBy
 from rl.workers.ports import (
@@ -53,6 +54,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
             device.close()
         spec = _agent_spec(env, config)
         check_synthetic(config, make_schema(env))
+        _given_reward_model(run, config, say)
         if config.synthetic.on:
             _synthetic_store(run.synthetic, make_schema(env), say)
         with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start
@@ -107,6 +109,31 @@ def _synthetic_store(path: Path, schema: StoreSchema, say: Callable[[str], None]
         shutil.rmtree(path)
         with StoreWriter(path, schema, durable=False):
             pass
+
+
+def _given_reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> None:
+    """Make the given judge the run's own; what another one has labelled goes, with what is known of its labels.
+
+    A run that has its copy needs the file no more. Raises RewardModelError where it cannot judge this run.
+    """
+    path = config.synthetic.video.reward_model
+    if config.synthetic.model is not ImaginedBy.VIDEO or path is None:
+        return
+    given = Path(path)
+    if not given.exists() and own_reward_model(run).exists():
+        say(f"synthetic.video.reward_model={given}: no such file; the run's own copy goes on judging")
+        return
+    load_for_labels(given, config.robot.task, torch.device(config.device))
+    if judges(run, given):
+        return
+    if run.synthetic.exists():
+        say(
+            f"synthetic.video.reward_model={given}: not known to have judged in this run; what was labelled so far is "
+            "removed and imagined anew"
+        )
+        (run.path / WORKER_STATE).unlink(missing_ok=True)
+        shutil.rmtree(run.synthetic)
+    take_reward_model(run, given)
 
 
 def _reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> None:

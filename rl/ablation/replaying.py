@@ -27,6 +27,7 @@ from rl.metrics import read_metrics
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
 from rl.reward_models.loading import load_classifier
+from rl.runtime.given import own_reward_model, take_reward_model
 from rl.runtime.imagining import make_world_model
 from rl.runtime.inline import run_inline
 from rl.runtime.run_dir import RunDir
@@ -88,6 +89,10 @@ class Replaying:
         StoreWriter(run.real, recording.real.schema).close()  # the learner reads it from the start
         if run.config.synthetic.on:
             StoreWriter(run.synthetic, recording.real.schema).close()
+        judge = run.config.synthetic.video.reward_model
+        source = own_reward_model(recording.run) if judge is None else Path(judge)
+        if source.exists():
+            take_reward_model(run, source)
         run.board().set(TARGET_ENV_STEPS, run.config.actor.max_env_steps)
         return run
 

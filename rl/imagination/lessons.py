@@ -20,8 +20,7 @@ class Lessons:
     readers: of the demonstrations and of the online episodes. holdout: of both, what the run's own world model never
     learns from. given: this version was given to the run and has learned nothing here. online: else, from so many
     online episodes at most, the first of the run. inherited: fingerprints of what a given world model, or the one that
-    this one descends from, had learned from before. judge: the same of a given judge. None: not known, or a judge that
-    was trained on the run's demonstrations.
+    this one descends from, had learned from before. judge: the same of the judge. None: not known.
     """
 
     readers: Mapping[Origin, StoreReader]

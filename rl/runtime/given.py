@@ -1,7 +1,8 @@
-"""What a run was given: the world model that it begins with, and the episodes that others have learned from."""
+"""What a run was given: the world model that it begins with, its judge, and the episodes that they learned from."""
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -48,11 +49,32 @@ def first_version(run: RunDir, versions: Versions, given: str | None) -> FirstVe
     number = max(1, checkpoint.read(source).version)
     run.write_json(GIVEN, {"version": number})
     path = versions.path(number)
-    beside = path.with_suffix(".part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, beside)
-    beside.rename(path)
+    _copy(source, path)
     return FirstVersion(path, own=False)
+
+
+def own_reward_model(run: RunDir) -> Path:
+    """Where a run keeps its reward model: a copy of the given one, or one trained on its demonstrations."""
+    return run.path / "reward_model.safetensors"
+
+
+def judges(run: RunDir, given: Path) -> bool:
+    """Whether the run's own reward model is a copy of `given`."""
+    own = own_reward_model(run)
+    return own.exists() and filecmp.cmp(given, own, shallow=False)
+
+
+def take_reward_model(run: RunDir, given: Path) -> None:
+    """Make `given` the reward model of the run."""
+    _copy(given, own_reward_model(run))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Beside and renamed."""
+    beside = target.with_suffix(".part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, beside)
+    beside.rename(target)
 
 
 def learned_before(config: TrainConfig) -> Iterator[tuple[str, str, Collection[str]]]:

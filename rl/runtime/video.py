@@ -26,7 +26,7 @@ from rl.replay.sampler import Split
 from rl.replay.schema import StoreSchema
 from rl.reward_models.fitting import FINGERPRINTS
 from rl.reward_models.loading import load_for_labels
-from rl.runtime.given import first_version, learned_before
+from rl.runtime.given import first_version, learned_before, own_reward_model
 from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.schemas import TrainConfig
@@ -83,7 +83,7 @@ def _check_anchors(path: str, schema: StoreSchema, config: TrainConfig) -> None:
             f"synthetic.video.anchors={path}: {name} differs: expected {expected!r} as in this run, got {got!r}; name "
             "recordings of this cell, made with the run's robot settings, or drop it"
         )
-    if not any(not info.discarded for info in reader.episodes()):
+    if all(info.discarded for info in reader.episodes()):
         raise ConfigError(
             f"synthetic.video.anchors={path}: holds no finished episode; record some, or drop it"
         )
@@ -179,19 +179,12 @@ def make_video(
     return Parts(imaginer, labeller, adapting.step, lacks)
 
 
-def own_reward_model(run: RunDir) -> Path:
-    """Where a run keeps the reward model that it trained on its demonstrations."""
-    return run.path / "reward_model.safetensors"
-
-
 def _labeller(
     run: RunDir, config: TrainConfig, data: ClipData, device: torch.device, lessons: Lessons
 ) -> RewardModelLabeller:
     settings = config.synthetic.video
-    path = own_reward_model(run) if settings.reward_model is None else Path(settings.reward_model)
-    model, thresholds = load_for_labels(path, data.schema.task, device)
-    if settings.reward_model is not None:
-        lessons.judge = model.data.get(FINGERPRINTS)
+    model, thresholds = load_for_labels(own_reward_model(run), data.schema.task, device)
+    lessons.judge = model.data.get(FINGERPRINTS)
     calibrator = Calibrator(settings.calibration)
     return RewardModelLabeller(model, thresholds, calibrator, model.task, lessons.unseen, settings.confidence)
 
