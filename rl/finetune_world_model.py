@@ -38,6 +38,8 @@ def _finetune(overrides: list[str]) -> int:
     for line in foretell(config, len(config.views or clips.schema.views)):
         console.print(line, soft_wrap=True, highlight=False)
     training = Finetuning(config, clips, out, time.process_time)
+    if config.resume:
+        console.print(f"continues at update {training.first} of {training.target}, the end it was begun with")
     if not _train(training, MetricsLog(out / "metrics.jsonl", time.time), console):
         console.print(f"stopped; continue with resume=true out={out}", soft_wrap=True, highlight=False)
         return 130

@@ -20,7 +20,8 @@ class FinetuneWorldModelConfig:
 
     data: a run directory, a replay store, or a LeRobot dataset, which is imported first (mapping=...).
     start: a published version to start from; its own settings hold and `model` is ignored. cpu_minutes: processor
-    time of one thread; steps: optimiser steps; one of the two, the other stays null. resume: continue in `out`.
+    time of one thread; steps: optimiser steps; one of the two, the other stays null. resume: continue in `out`, as
+    far as the training there was to go when it was begun.
     """
 
     data: str = "???"

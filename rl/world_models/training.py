@@ -58,6 +58,7 @@ class Finetuning:
         self._load = partial(load_world_model, device=self._device, spec=self._spec)
         self.versions = Versions(out / "versions")
         self._inherited: Collection[str] | None = ()  # what the model had learned from before
+        self._taught = data.learned()
         self.first, self.target, model = self._begin()
         self.champion = Champion(model, self.versions, self.judge, self._load, config.champion, self._learned)
 
@@ -93,7 +94,7 @@ class Finetuning:
         return self.champion.compete()
 
     def _learned(self) -> Collection[str] | None:
-        return None if self._inherited is None else self._data.learned().union(self._inherited)
+        return None if self._inherited is None else self._taught.union(self._inherited)
 
     def _following(self, model: WorldModel) -> float | None:
         try:
@@ -114,12 +115,20 @@ class Finetuning:
         if config.resume:
             try:
                 stored = json.loads(mark.read_text())
+                updates, target = int(stored["updates"]), int(stored["target"])
                 self._inherited = checkpoint.read(self._checkpoint).learned
-                return int(stored["updates"]), int(stored["target"]), self._load(self._checkpoint)
+                model = self._load(self._checkpoint)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 if isinstance(error, WorldModelError):
                     raise
                 raise WorldModelError(f"{mark}: nothing to resume ({error}); drop resume=true") from error
+            if updates >= target and self._is_published():
+                newest = self.versions.newest_path()
+                raise WorldModelError(
+                    f"{self._out}: finished after {updates} updates, and published; to train on, begin anew with "
+                    f"start={newest}, another out= and without resume=true"
+                )
+            return updates, target, model
         if mark.exists():
             raise WorldModelError(
                 f"{self._out}: holds a training already; continue it with resume=true, or choose another out="
@@ -132,6 +141,14 @@ class Finetuning:
             return 0, target, self._load(start)
         target = config.steps or self._affordable(self._fresh)
         return 0, target, self._fresh(target)
+
+    def _is_published(self) -> bool:
+        """Whether the newest version is the model of the checkpoint."""
+        if not self.versions.all():
+            return False
+        newest = checkpoint.read(self.versions.newest_path()).tensors
+        mine = checkpoint.read(self._checkpoint).tensors
+        return newest.keys() == mine.keys() and all(torch.equal(newest[name], mine[name]) for name in mine)
 
     def _fresh(self, fit_steps: int) -> WorldModel:
         model = with_fit_steps(self._config.model, fit_steps)

@@ -19,6 +19,7 @@ from rl.replay.reader import StoreReader
 from rl.replay.sampler import ClipSampler, Holdout, PartConfig, Split
 from rl.replay.writer import StoreWriter
 from rl.world_models.data import ClipData, make_spec, real_stores
+from rl.world_models.training import MARK
 from robot.types import Observation
 from worldmodel import checkpoint
 from worldmodel.checkpoint import read
@@ -105,6 +106,34 @@ def test_a_training_cut_in_two_ends_as_one_that_ran_through(
         (tmp_path / name / "versions" / "000001.safetensors").read_bytes() for name in ("whole", "cut")
     )
     assert whole == cut
+
+
+def test_a_finished_training_is_published_once_and_says_how_to_train_on(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "wm"
+    versions = out / "versions"
+    assert train(store, out, "steps=3") == 0
+    first = versions / "000001.safetensors"
+    content = first.read_bytes()
+    assert train(store, out, "steps=9", "resume=true") == 2
+    said = capsys.readouterr().err.replace("\n", "")
+    assert "finished after 3 updates, and published" in said and f"start={first}" in said
+    assert list(versions.iterdir()) == [first] and first.read_bytes() == content
+    first.unlink()
+    assert train(store, out, "steps=3", "resume=true") == 0, "it was killed before it could be published"
+    assert first.read_bytes() == content
+
+
+def test_a_resumed_training_ends_where_it_was_to_end(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(store, tmp_path / "wm", "steps=3") == 0
+    mark = tmp_path / "wm" / MARK
+    mark.write_text(json.dumps({"updates": 3, "target": 4}))
+    assert train(store, tmp_path / "wm", "steps=9", "resume=true") == 0
+    assert "continues at update 3 of 4" in capsys.readouterr().out
+    assert read(tmp_path / "wm" / "versions" / "000002.safetensors").updates == 4
 
 
 def test_a_budget_in_minutes_becomes_steps(store: Path, tmp_path: Path) -> None:
