@@ -27,7 +27,7 @@ from reward_model.labels import label_clips
 from rl.imagination.clip import Origin, Start
 from rl.imagination.oracle import OracleImaginer
 from rl.provenance import RESULTS, header, write
-from rl.relived import Relived, read_relived
+from rl.relived import Relived, held_clips, relived
 from rl.replay.reader import StoreReader
 from rl.reward_models.loading import load_for_labels
 from rl.runtime.given import own_reward_model
@@ -63,17 +63,19 @@ def main() -> int:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--clips", type=int, default=200)
     arguments = parser.parse_args()
+    experiments = sorted({path.parts[-3] for path in arguments.runs})
+    if len(experiments) > 1:
+        parser.error(f"runs: expected those of one experiment, got {', '.join(experiments)}")
     rows = [row for path in arguments.runs for row in measure(path, arguments.clips)]
-    experiment = arguments.runs[0].parts[-3]
-    runs = " ".join("/".join(("runs", *path.parts[-3:])) for path in arguments.runs)
+    runs = " ".join("/".join(("runs/closed_loop/runs", *path.parts[-3:])) for path in arguments.runs)
     command = f"python -m benchmarks.imagined_truth {runs} --clips {arguments.clips}"
     head = header("imagined_truth", command, ["mujoco"])
-    write(RESULTS / "closed_loop" / experiment / "imagined_truth.json", head, rows)
+    write(RESULTS / "closed_loop" / experiments[0] / "imagined_truth.json", head, rows)
     return 0
 
 
 def measure(path: Path, count: int) -> list[dict[str, Any]]:
-    """One row for each kind of actions, and one for all."""
+    """One row for each kind of actions, and one for all; that alone where a run holds no clip."""
     run = RunDir.open(path)
     env = make_robot_env(run.config.robot, seed=run.config.seed)
     readers = {Origin.DEMO: StoreReader(run.demo), Origin.ONLINE: StoreReader(run.real)}
@@ -81,17 +83,17 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
     hold = make_task(run.config.robot.task).spec.hold_steps
     labels = _reward_model(run)
     synthetic = StoreReader(run.synthetic)
-    held = [number for number in range(synthetic.num_episodes) if synthetic.holds(number)]
-    chosen = np.unique(np.linspace(0, len(held) - 1, count).round().astype(int))
+    held = held_clips(synthetic)
+    evenly = np.unique(np.linspace(0, len(held) - 1, count).round().astype(int)) if held else []
     told: dict[str, list[Told]] = defaultdict(list)
-    for number in chosen:
-        (clip,) = read_relived(run.synthetic, run.demo, run.real, held[number], 1)
+    for index in evenly:
+        clip = relived(synthetic, readers, held[index])
         carried_out = _carry_out(simulator, clip, hold)
         if carried_out is not None:
             told[clip.kind.value].append(_tell(clip, *carried_out, labels))
     env.close()
     told["all"] = [one for of in list(told.values()) for one in of]
-    whence = {"from_clip": held[0], "of_clips": synthetic.num_episodes}
+    whence = {"from_clip": held[0] if held else None, "of_clips": synthetic.num_episodes}
     rows = [
         {"arm": path.parts[-2], "seed": run.config.seed, "actions": kind, **whence, **rates(clips)}
         for kind, clips in told.items()

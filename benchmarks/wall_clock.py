@@ -54,8 +54,11 @@ def main() -> int:
             )
             rows.append(_row(folder / "results" / PRESETS[TASK] / arm / f"{seed}.json"))
             print(rows[-1], flush=True)
-    seeds = " ".join(map(str, options.seeds))
-    command = f"python -m benchmarks.wall_clock --arms {' '.join(options.arms)} --seeds {seeds}"
+    asked = {"arms": options.arms, "seeds": options.seeds, "episodes": [options.episodes]}
+    asked |= {"anchors": [options.anchors], "minutes": [options.minutes]}
+    command = "python -m benchmarks.wall_clock " + " ".join(
+        f"--{name} {' '.join(map(str, values))}" for name, values in asked.items()
+    )
     write(RESULTS / "wall_clock.json", header("wall_clock", command, ["torch", "mujoco"]), rows)
     return 0
 

@@ -61,12 +61,19 @@ def read_relived(synthetic: Path, demo: Path, real: Path, last: int, count: int)
     """At most `count` clips up to the `last`, negative from the end; those that are still held."""
     readers = {Origin.DEMO: StoreReader(demo), Origin.ONLINE: StoreReader(real)}
     reader = StoreReader(synthetic)
-    held = [i for i in range(reader.num_episodes) if reader.holds(i) and not reader.episodes()[i].discarded]
+    held = held_clips(reader)
     chosen = [number for number in held if number <= last] if last >= 0 else held[: len(held) + last + 1]
-    return [_read(reader, readers, number) for number in chosen[-count:]]
+    return [relived(reader, readers, number) for number in chosen[-count:]]
 
 
-def _read(reader: StoreReader, readers: Mapping[Origin, StoreReader], number: int) -> Relived:
+def held_clips(synthetic: StoreReader) -> list[int]:
+    """The clips that were not pruned, oldest first."""
+    infos = synthetic.episodes()
+    return [info.episode for info in infos if synthetic.holds(info.episode) and not info.discarded]
+
+
+def relived(reader: StoreReader, readers: Mapping[Origin, StoreReader], number: int) -> Relived:
+    """Clip `number` of a synthetic store; readers: of the stores that it may have branched from."""
     info = reader.episodes()[number]
     record = reader.records(np.array([info.first_row]))[0]
     told = provenance_of(record)
