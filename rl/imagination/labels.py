@@ -25,7 +25,7 @@ class LabelledClip:
 
     SUCCESS: the last of them reaches it, reward 1, terminal. FAILURE: none does; the clip is cut off and goes on in
     the critic's mind, it is no terminal failure. success_prob, calibrated: scores, NaN where nobody scored.
-    agreed: every judgement gave this label.
+    agreed: every judgement gave this label; not so where the clip begins in what was judged a success.
     """
 
     clip: ImaginedClip
@@ -121,8 +121,9 @@ class RewardModelLabeller:
     Labels come from its raw scores and its own thresholds, which were chosen on held-out real episodes. Once a map is
     learnt, the calibrated score has to agree: success needs one of at least `confidence`, failure of at most
     1 - `confidence`, and anything else is unknown. So is what becomes of a first frame that already looks like success:
-    it is real and the episode went on behind it, so the model errs there. A clip that gets no label for that is no
-    evidence on labels when it is a replay. The calibrator's gate says how far they are trusted at all.
+    it is real and the episode went on behind it, so either the model errs there, or success was about to be declared
+    and the clip says nothing of the actions. Such a clip is no evidence on labels either when it is a replay. The
+    calibrator's gate says how far they are trusted at all.
 
     unseen: whether the version that imagines has learned nothing from the episode of a start, so that its replay is a
     test and no rehearsal.
@@ -228,7 +229,7 @@ class RewardModelLabeller:
         return contradicted
 
     def _begins_in_success(self, success_prob: Float32) -> NDArray[np.bool_]:
-        """(B,) of (B, T): whether the first, real frame is taken for a success, which it is known not to be."""
+        """(B,) of (B, T): whether the first, real frame is taken for a success."""
         threshold = np.inf if self._thresholds.success is None else self._thresholds.success
         begins: NDArray[np.bool_] = success_prob[:, 0] >= threshold
         return begins
