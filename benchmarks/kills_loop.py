@@ -4,11 +4,11 @@
 
 Writes benchmarks/results/closed_loop_kills.json. Press from state without corrections; the simulator imagines, and a
 judge that knows its truth scores the clips with a little noise, through the calibrator and the gates that judge video.
-All is as in arm `full` but for pacing, which is off, so that only selection and gates stand between a fault and the
-learner. A fault begins after `AT_UPDATE` updates, when the share is open and the task is not learned yet. All workers
-run in one process; one that died or is stuck is treated as the supervisor would, but does not come back. Two contrasts
-hold the gates open: from the fault on, and from the first update on, there without selection, whose queue of failures
-would stay empty.
+Clips of 8 steps, one of eight a replay, all else by default but for pacing, which is off, so that only selection and
+gates stand between a fault and the learner. A fault begins after `AT_UPDATE` updates, when the share is open and the
+task is not learned yet. All workers run in one process; one that died or is stuck is treated as the supervisor would,
+but does not come back. Two contrasts hold the gates open: from the fault on, and from the first update on, there
+without selection, whose queue of failures would stay empty.
 """
 
 from __future__ import annotations
