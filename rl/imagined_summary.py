@@ -14,7 +14,6 @@ GATES = {
     "alive": "selection/alive",
 }
 _CLOSED = "calibration/closed_"
-CERTAIN = 0.999  # of the policy's uncertainty; beyond it pacing allows nothing
 
 
 def imagined_anything(records: Records) -> bool:
@@ -40,8 +39,9 @@ def describe(records: Records) -> str:
 def shut_gates(records: Records) -> list[str]:
     """The factors of the share that are 0 by the newest metrics, with their reasons."""
     shut = [_reasoned(name, key, records) for name, key in GATES.items() if _last(records, key) == 0.0]
-    if (_last(records, "selection/uncertainty") or 0.0) > CERTAIN:
-        shut.append("the policy is too unsure (pacing)")
+    if _last(records, "selection/paced") == 0.0:
+        unsure = _last(records, "selection/uncertainty") == 1.0
+        shut.append(f"{'the policy is too unsure' if unsure else 'too few real steps'} (pacing)")
     return shut
 
 

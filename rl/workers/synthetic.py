@@ -61,6 +61,7 @@ class SyntheticShare:
         self._pacer = EntropyPacer(config.pacing, action_dim)
         self._ratio = EffectiveRatio(config.pacing.rise_per_100, config.pacing.cap)
         self._gates = Gates()
+        self._paced = 0.0
 
     def shares(
         self, real: Mapping[str, float], batch_size: int, env_steps: int, updates: int
@@ -75,7 +76,8 @@ class SyntheticShare:
                 self._pacer.observe(certainty, updates)
             self._queues.policy_is(self._policy_version())
         self._gates = self._read_gates()
-        ratio = self._ratio.update(self._pacer.ratio(env_steps), self._gates, updates)
+        self._paced = self._pacer.ratio(env_steps)
+        ratio = self._ratio.update(self._paced, self._gates, updates)
         share = self._config.weight_share if self._config.mode is RatioMode.LOSS_WEIGHT and ratio else ratio
         count = math.floor(share * batch_size + 1e-9)
         if count == 0:
@@ -108,6 +110,7 @@ class SyntheticShare:
         sizes = self._queues.sizes()
         return self._pacer.metrics() | {
             "selection/ratio": self._ratio.value,
+            "selection/paced": self._paced,
             "selection/gate_world_model": self._gates.world_model,
             "selection/gate_selection": self._gates.selection,
             "selection/gate_calibration": self._gates.calibration,

@@ -20,6 +20,7 @@ OPEN = {
     "selection/gate_selection": 1.0,
     "selection/gate_calibration": 0.5,
     "selection/alive": 1.0,
+    "selection/paced": 0.24,
     "selection/uncertainty": 0.2,
     "selection/used": 700.0,
     "selection/queue_successes": 40.0,
@@ -58,10 +59,13 @@ def test_a_share_of_zero_names_every_gate_that_is_shut_and_why() -> None:
     assert shut_gates([unfed]) == [
         "the selection gate is shut (transitions to draw from: 0 successes, 300 failures)"
     ]
-    assert shut_gates([OPEN | {"selection/alive": 0.0, "selection/uncertainty": 1.0}]) == [
+    unsure = {"selection/paced": 0.0, "selection/uncertainty": 1.0}
+    assert shut_gates([OPEN | unsure | {"selection/alive": 0.0}]) == [
         "the world-model worker does not answer",
         "the policy is too unsure (pacing)",
     ]
+    assert shut_gates([OPEN | unsure | {"selection/paced": 0.15}]) == [], "a rule that leaves the unsure a part"
+    assert shut_gates([OPEN | {"selection/paced": 0.0}]) == ["too few real steps (pacing)"]
     assert shut_gates([OPEN]) == [], "an open gate is not named"
 
 

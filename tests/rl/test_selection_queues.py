@@ -266,5 +266,6 @@ def test_the_share_obeys_the_bar_before_it_draws(tmp_path: Path) -> None:
     for update in range(200):
         share.shares({"online": 1.0}, 64, 1000, update)
     assert SYNTHETIC in share.shares({"online": 1.0}, 64, 1000, 200)
+    assert share.metrics()["selection/paced"] == 0.30
     counters[OLDEST_MODEL] = 2
     assert share.shares({"online": 1.0}, 64, 1000, 201) == {"online": 1.0}
