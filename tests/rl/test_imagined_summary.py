@@ -64,7 +64,9 @@ def test_a_share_of_zero_names_every_gate_that_is_shut_and_why() -> None:
         "the world-model worker does not answer",
         "the policy is too unsure (pacing)",
     ]
-    assert shut_gates([OPEN | unsure | {"selection/paced": 0.15}]) == [], "a rule that leaves the unsure a part"
+    assert shut_gates([OPEN | unsure | {"selection/paced": 0.15}]) == [], (
+        "a rule that leaves the unsure a part"
+    )
     assert shut_gates([OPEN | {"selection/paced": 0.0}]) == ["too few real steps (pacing)"]
     assert shut_gates([OPEN]) == [], "an open gate is not named"
 
