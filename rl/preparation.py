@@ -128,8 +128,8 @@ def _given_reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], N
         return
     if run.synthetic.exists():
         say(
-            f"synthetic.video.reward_model={given}: not known to have judged in this run; what was labelled so far is "
-            "removed and imagined anew"
+            f"synthetic.video.reward_model={given}: not known to have judged in this run; what was imagined and "
+            "labelled so far is removed, and calibration begins anew"
         )
         (run.path / WORKER_STATE).unlink(missing_ok=True)
         shutil.rmtree(run.synthetic)

@@ -26,12 +26,13 @@ from rl.evaluation import Evaluation
 from rl.metrics import read_metrics
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
-from rl.reward_models.loading import load_classifier
+from rl.reward_models.loading import load_classifier, load_for_labels
 from rl.runtime.given import own_reward_model, take_reward_model
 from rl.runtime.imagining import make_world_model
 from rl.runtime.inline import run_inline
 from rl.runtime.run_dir import RunDir
 from rl.schemas import RuntimeKind
+from rl.synthetic import ImaginedBy
 from rl.workers.ports import TARGET_ENV_STEPS, Worker
 from robot.factory import RobotKind, make_env
 
@@ -89,12 +90,20 @@ class Replaying:
         StoreWriter(run.real, recording.real.schema).close()  # the learner reads it from the start
         if run.config.synthetic.on:
             StoreWriter(run.synthetic, recording.real.schema).close()
-        judge = run.config.synthetic.video.reward_model
-        source = own_reward_model(recording.run) if judge is None else Path(judge)
-        if source.exists():
-            take_reward_model(run, source)
+        if self._arm.stream.imagined is not Imagined.RECORDED:
+            self._take_judge(run)
         run.board().set(TARGET_ENV_STEPS, run.config.actor.max_env_steps)
         return run
+
+    def _take_judge(self, run: RunDir) -> None:
+        """The reward model of an arm that imagines video; where it names no other, that of the recorded run."""
+        config, recorded = run.config, self._recording.config.synthetic.video.reward_model
+        if config.synthetic.model is not ImaginedBy.VIDEO:
+            return
+        own, given = own_reward_model(self._recording.run), config.synthetic.video.reward_model
+        judge = own if given is None or (given == recorded and own.exists()) else Path(given)
+        load_for_labels(judge, config.robot.task, torch.device(config.device))
+        take_reward_model(run, judge)
 
     def _make_relabeller(self) -> Relabeller | None:
         stream = self._arm.stream

@@ -87,7 +87,8 @@ def test_what_one_judge_has_labelled_is_not_drawn_when_another_judges(
     assert sessions.drawable == 0, "one version number, two judges"
     assert sessions.run.read_json(WORKER_STATE) is None, "no replay has told anything of the new one"
     assert own_reward_model(sessions.run).read_bytes() == second.read_bytes()
-    assert [line for line in sessions.said if "removed and imagined anew" in line] == sessions.said
+    (said,) = sessions.said
+    assert f"{second}: not known to have judged in this run" in said
 
 
 def test_the_same_file_trained_again_is_another_judge(tmp_path: Path, sessions: Sessions) -> None:
@@ -111,7 +112,7 @@ def test_a_run_goes_on_without_the_file_that_it_has_a_copy_of(tmp_path: Path, se
     assert "the run's own copy goes on judging" in sessions.said[-1]
 
 
-def test_a_run_from_before_copies_were_kept_imagines_anew(tmp_path: Path, sessions: Sessions) -> None:
+def test_a_run_from_before_copies_were_kept_begins_anew(tmp_path: Path, sessions: Sessions) -> None:
     path = judge(tmp_path / "a", seed=0)
     sessions.begin(path)
     sessions.imagine()
