@@ -70,6 +70,7 @@ def _row(path: Path) -> dict[str, Any]:
     return {
         "arm": result["arm"],
         "seed": result["seed"],
+        "commit": result["commit"],
         "sustained_env_steps": sustained,
         "minutes_to_sustained": None if sustained is None else minutes[sustained],
         "minutes": result["minutes"],

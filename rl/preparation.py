@@ -54,7 +54,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
             device.close()
         spec = _agent_spec(env, config)
         check_synthetic(config, make_schema(env))
-        _given_reward_model(run, config, say)
+        given = _given_reward_model(run, config, say)
         if config.synthetic.on:
             _synthetic_store(run.synthetic, make_schema(env), say)
         with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start
@@ -79,7 +79,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
         raise ConfigError(
             f"{run.demo}: holds no demonstration; record some with `groundhog record`, or drop demos.path"
         )
-    _reward_model(run, config, say)
+    _reward_model(run, config, given, say)
     board = run.board()
     for name in (
         ALIVE,
@@ -111,21 +111,22 @@ def _synthetic_store(path: Path, schema: StoreSchema, say: Callable[[str], None]
             pass
 
 
-def _given_reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> None:
-    """Make the given judge the run's own; what another one has labelled goes, with what is known of its labels.
+def _given_reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Path | None:
+    """The judge that the run has to take; None where it was given none, or has its copy and needs the file no more.
 
-    A run that has its copy needs the file no more. Raises RewardModelError where it cannot judge this run.
+    What another one has labelled goes, with what is known of its labels. Raises RewardModelError where the given one
+    cannot judge this run.
     """
     path = config.synthetic.video.reward_model
     if config.synthetic.model is not ImaginedBy.VIDEO or path is None:
-        return
+        return None
     given = Path(path)
     if not given.exists() and own_reward_model(run).exists():
         say(f"synthetic.video.reward_model={given}: no such file; the run's own copy goes on judging")
-        return
+        return None
     load_for_labels(given, config.robot.task, torch.device(config.device))
     if judges(run, given):
-        return
+        return None
     if run.synthetic.exists():
         say(
             f"synthetic.video.reward_model={given}: not known to have judged in this run; what was imagined and "
@@ -133,11 +134,13 @@ def _given_reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], N
         )
         (run.path / WORKER_STATE).unlink(missing_ok=True)
         shutil.rmtree(run.synthetic)
-    take_reward_model(run, given)
+    return given
 
 
-def _reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> None:
-    """Train the judge of imagined frames on the demonstrations, where the run imagines video and was given none."""
+def _reward_model(run: RunDir, config: TrainConfig, given: Path | None, say: Callable[[str], None]) -> None:
+    """Take the given judge of imagined frames, or train one on the demonstrations where one is needed and none there."""
+    if given is not None:
+        take_reward_model(run, given)
     video, out = config.synthetic.video, own_reward_model(run)
     if config.synthetic.model is not ImaginedBy.VIDEO or video.reward_model is not None or out.exists():
         return

@@ -13,7 +13,7 @@ from reward_model.classifier import ClassifierConfig, SuccessClassifier
 from reward_model.interface import RewardModelError
 from reward_model.labels import Thresholds
 from rl.config import load_dict
-from rl.preparation import _given_reward_model, _synthetic_store
+from rl.preparation import _given_reward_model, _reward_model, _synthetic_store
 from rl.replay.journal import EndReason, EpisodeOutcome
 from rl.replay.reader import StoreReader
 from rl.replay.writer import StoreWriter
@@ -46,10 +46,11 @@ class Sessions:
         self.run = RunDir.create(path / "run", load_dict("train", settings))
         self.said: list[str] = []
 
-    def begin(self, given: Path) -> None:
-        run = RunDir.open(self.run.path, (f"synthetic.video.reward_model={given}",))
-        _given_reward_model(run, run.config, self.said.append)
+    def begin(self, path: Path) -> None:
+        run = RunDir.open(self.run.path, (f"synthetic.video.reward_model={path}",))
+        given = _given_reward_model(run, run.config, self.said.append)
         _synthetic_store(run.synthetic, schema(), self.said.append)
+        _reward_model(run, run.config, given, self.said.append)
         run.commit_config()
 
     def imagine(self) -> None:
