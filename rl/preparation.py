@@ -138,7 +138,7 @@ def _given_reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], N
 
 
 def _reward_model(run: RunDir, config: TrainConfig, given: Path | None, say: Callable[[str], None]) -> None:
-    """Take the given judge of imagined frames, or train one on the demonstrations where one is needed and none there."""
+    """Take the given judge of imagined frames, or train one on the demonstrations where none is there and needed."""
     if given is not None:
         take_reward_model(run, given)
     video, out = config.synthetic.video, own_reward_model(run)
