@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from rl import cli
 from rl.command import help_text
-from rl.config import CONFIG_DIR, ConfigError, load, load_dict, read, to_object
+from rl.config import CONFIG_DIR, ConfigError, keys, load, load_dict, read, to_object
 from rl.schemas import SCHEMAS, CorrectionKind, RuntimeKind, TrainConfig
 from robot.factory import ClockKind
 from robot.teleop.gamepad import GamepadConfig
@@ -85,6 +85,34 @@ def test_overrides_reach_their_dataclass_and_enums_may_be_lower_case() -> None:
 def test_a_wrong_override_is_named_with_its_remedy(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load("train", [override])
+
+
+@pytest.mark.parametrize(
+    ("arm", "differs"),
+    [
+        ("full_linear", {"synthetic.share.pacing.rule"}),
+        ("no_schedule", {"synthetic.share.pacing.rule"}),
+        ("no_selection", {"synthetic.selection.mode"}),
+        ("naive", {"synthetic.selection.mode", "synthetic.share.pacing.rule"}),
+        ("full_anchored", {"synthetic.video.executed_share"}),
+        ("oracle_labels", {"synthetic.video.true_labels"}),
+        (
+            "full_carried",
+            {
+                "synthetic.share.pacing.rule",
+                "synthetic.worker.per_update",
+                "agent.synthetic_trains_policy",
+            },
+        ),
+    ],
+)
+def test_arms_beside_full_differ_from_it_in_what_they_are_named_for(arm: str, differs: set[str]) -> None:
+    full, other = (
+        load_dict("train", ["experiment=press_scarce_pixels", f"arm={name}"]) for name in ("full", arm)
+    )
+    names = [name for name, _ in keys(TrainConfig)]
+    changed = {name for name in names if OmegaConf.select(full, name) != OmegaConf.select(other, name)}
+    assert {name for name in changed if not any(inner.startswith(f"{name}.") for inner in changed)} == differs
 
 
 @pytest.mark.parametrize(
