@@ -15,6 +15,7 @@ from rl.workers.ports import (
     ENV_STEPS,
     GENERATED,
     MILLIONTHS,
+    OLDEST_MODEL,
     SELECTION_GATE,
     STOP,
     SUCCESS_SHARE,
@@ -23,7 +24,7 @@ from rl.workers.ports import (
     CountersPort,
     StepResult,
 )
-from rl.workers.world_model import GENERATED_METRIC
+from rl.workers.world_model import GENERATED_METRIC, OLDEST_METRIC
 
 ADMITTED_METRIC = "world_model/admitted"
 
@@ -37,12 +38,15 @@ GATES = {  # what the run logged of a gate -> the counter by which the learner h
 
 @dataclass(frozen=True)
 class Moment:
-    """What a line of the run's metrics says. admitted, generated: transitions by then; None where it says nothing."""
+    """What a line of the run's metrics says. admitted, generated: transitions by then; oldest: the first world-model
+    version that may still be drawn; None where it says nothing.
+    """
 
     env_steps: int
     updates: int
     admitted: int | None
     generated: int | None
+    oldest: int | None
     gates: Mapping[str, int]
 
 
@@ -54,6 +58,7 @@ def moments(records: Sequence[Mapping[str, float]]) -> list[Moment]:
             updates=int(record["updates"]),
             admitted=_count(record.get(ADMITTED_METRIC)),
             generated=_count(record.get(GENERATED_METRIC)),
+            oldest=_count(record.get(OLDEST_METRIC)),
             gates={
                 counter: round(MILLIONTHS * value)
                 for name, counter in GATES.items()
@@ -62,7 +67,7 @@ def moments(records: Sequence[Mapping[str, float]]) -> list[Moment]:
         )
         for record in records
     ]
-    return [moment for moment in found if moment.admitted is not None or moment.gates]
+    return [m for m in found if m.gates or m.admitted is not None or m.oldest is not None]
 
 
 def _count(value: float | None) -> int | None:
@@ -125,5 +130,7 @@ class ReplayImagination:
             self._counters.set(ADMITTED, moment.admitted)
         if moment.generated is not None:
             self._counters.set(GENERATED, moment.generated)
+        if moment.oldest is not None:
+            self._counters.set(OLDEST_MODEL, moment.oldest)
         for counter, value in moment.gates.items():
             self._counters.set(counter, value)

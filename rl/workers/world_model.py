@@ -40,6 +40,7 @@ from worldmodel.counterfactual import BranchKind
 
 GENERATED_METRIC = "world_model/generated"  # every batch of clips reports it
 TESTED_METRIC = "world_model/tested"  # every batch of replays that are a test
+OLDEST_METRIC = "world_model/oldest_drawn"  # both do
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,8 @@ class WorldModelWorker:
         self._tested += sum(len(clip) for clip in clips)
         if not self._labeller.newcomer:
             self._counters.set(CALIBRATION_GATE, round(MILLIONTHS * self._labeller.gate))
-        return StepResult(metrics=self._labeller.metrics() | {TESTED_METRIC: float(self._tested)})
+        metrics = {TESTED_METRIC: float(self._tested), OLDEST_METRIC: float(self._counters.get(OLDEST_MODEL))}
+        return StepResult(metrics=self._labeller.metrics() | metrics)
 
     def close(self) -> None:
         """Leave what was imagined readable."""
@@ -337,6 +339,6 @@ class WorldModelWorker:
             | {
                 GENERATED_METRIC: float(self._generated),
                 "world_model/admitted": float(self._writer.num_transitions),
-                "world_model/oldest_drawn": float(self._counters.get(OLDEST_MODEL)),
+                OLDEST_METRIC: float(self._counters.get(OLDEST_MODEL)),
             }
         )

@@ -21,6 +21,7 @@ from rl.workers.ports import (
     ENV_STEPS,
     GENERATED,
     MILLIONTHS,
+    OLDEST_MODEL,
     SELECTION_GATE,
     UPDATES,
 )
@@ -60,6 +61,21 @@ def test_the_course_of_imagination_is_read_off_the_metrics() -> None:
         (6, 30, 9, 20),
     ]
     assert course[1].gates == {SELECTION_GATE: MILLIONTHS // 2, CALIBRATION_GATE: MILLIONTHS // 4}
+
+
+def test_what_the_run_had_barred_is_barred_when_it_was(tmp_path: Path) -> None:
+    tested = {"env_steps": 5, "updates": 25, "world_model/tested": 8.0, "world_model/oldest_drawn": 2.0}
+    board = Board(tmp_path / "board.bin", lambda: 1.0)
+    course = moments([*METRICS[:3], tested, METRICS[3]])
+    worker = ReplayImagination(
+        recorded(tmp_path / "recorded"), course, StoreWriter(tmp_path / "shown", schema()), board
+    )
+    for env_steps, oldest in ((4, 0), (5, 2), (6, 2)):
+        board.set(ENV_STEPS, env_steps)
+        board.set(UPDATES, 30)
+        while not worker.step().waiting:
+            pass
+        assert board.get(OLDEST_MODEL) == oldest
 
 
 def test_no_clip_before_its_time(tmp_path: Path) -> None:
