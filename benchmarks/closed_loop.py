@@ -23,6 +23,7 @@ from rl.config import load
 from rl.provenance import RESULTS, header, write_json
 from rl.schemas import TrainConfig
 from rl.world_models.inputs import published_path
+from robot.factory import make_task
 
 PRESETS = {"press": "press_scarce", "insert": "insert_alone"}
 KEPT = RESULTS / "closed_loop"
@@ -53,7 +54,12 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         spent.append(time.process_time())
         finish(
             train_reward_model.main(
-                [f"data.paths=[{play}]", f"replay.world_model={published_path(world)}", f"out={judge}"]
+                [
+                    f"data.paths=[{play}]",
+                    f"replay.world_model={published_path(world)}",
+                    f"labels.hold_frames={make_task(task).spec.hold_steps}",
+                    f"out={judge}",
+                ]
             )
         )
         spent.append(time.process_time())
