@@ -48,6 +48,7 @@ NAMES = {
     "no_schedule": "video, no pacing",
     "no_selection": "video, no selection",
     "full": "video, the whole loop",
+    "full_long": "video, the whole loop in clips of 8",
     "full_linear": "video, paced by the linear approximation",
     "full_carried": "video, no pacing, 4 times as much imagined, and imagined states train the policy",
     "full_anchored": "video, and a tenth carried out as anchors",
