@@ -142,9 +142,9 @@ def area(result: Result) -> float:
 def table(arms: Mapping[str, Mapping[int, Result]]) -> str:
     """One line per arm; a run that never got there counts as its whole length, so that its mean is a lower bound."""
     lines = [
-        "| synthetic data | seeds | trained to .9 at env steps | never | evaluated to .9 at | area | area - none (t) "
-        "| saved | final success | imagined | used | mean share |",
-        "|" + "---|" * 12,
+        "| synthetic data | seeds | trained to .9 at env steps | never | evaluated to .9 at | sustained, each seed "
+        "| area | area - none (t) | saved | final success | imagined | used | mean share |",
+        "|" + "---|" * 13,
     ]
     base = arms.get(BASE, {})
     for arm in [name for name in NAMES if name in arms] + sorted(set(arms) - set(NAMES)):
@@ -166,6 +166,7 @@ def table(arms: Mapping[str, Mapping[int, Result]]) -> str:
             spread(list(trained.values()), "{:.0f}"),
             f"{never}",
             spread(list(tested.values()), "{:.0f}"),
+            ", ".join(str(runs[seed]["sustained_env_steps"] or "-") for seed in sorted(runs)),
             spread([area(r) for r in runs.values()], "{:.3f}"),
             "" if arm == BASE else paired(gained),
             "" if arm == BASE or not both else f"{1.0 - is_now / was:.0%}",

@@ -43,6 +43,7 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         )
     if not judge.exists():
         write_json(made, asked)
+        recorded_before = play.exists()
         config = load("train", [f"experiment={experiment}_pixels"])
         assert isinstance(config, TrainConfig)
         spent = [time.process_time()]
@@ -64,7 +65,9 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         )
         spent.append(time.process_time())
         names = ("record_cpu_s", "world_model_cpu_s", "reward_model_cpu_s")
-        costs = {name: round(spent[i + 1] - spent[i]) for i, name in enumerate(names)}
+        costs: dict[str, int | None] = {name: round(spent[i + 1] - spent[i]) for i, name in enumerate(names)}
+        if recorded_before:
+            costs["record_cpu_s"] = None  # by a command that was interrupted, and took the cost along
         head = header("closed_loop/models", "python -m benchmarks.closed_loop", ["torch", "mujoco"])
         write_json(KEPT / experiment / "models.json", {**head, **asked, **costs})
     return [
