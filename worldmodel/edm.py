@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from robot.types import Float32
-from worldmodel import checkpoint
 from worldmodel.checkpoint import Checkpoint
 from worldmodel.clips import Future, normalised, require_clips, split, stack_views, to_frames, to_tensor
 from worldmodel.interface import ClipSource, Context, Imagined, WorldModelError, WorldModelSpec, check_rollout
@@ -222,20 +221,8 @@ class EdmModel:
         self, path: Path, scores: Mapping[str, float] | None = None, learned: Collection[str] | None = None
     ) -> None:
         """Write weights, their running mean and the optimiser's state."""
-        config, trainer = dataclasses.asdict(self._config), self._trainer
-        checkpoint.write(
-            path,
-            Checkpoint(
-                self.KIND,
-                self._spec,
-                config,
-                self.version,
-                trainer.updates,
-                trainer.tensors(),
-                scores or {},
-                learned,
-            ),
-        )
+        config = dataclasses.asdict(self._config)
+        self._trainer.save(path, self.KIND, self._spec, config, self.version, scores, learned)
 
     @classmethod
     def restore(cls, stored: Checkpoint, path: Path, device: torch.device) -> EdmModel:

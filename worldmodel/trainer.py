@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from worldmodel import checkpoint
 from worldmodel.checkpoint import Checkpoint
 from worldmodel.clips import check_finite
-from worldmodel.interface import WorldModelError
+from worldmodel.interface import WorldModelError, WorldModelSpec
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -103,6 +103,20 @@ class Trainer(Generic[Network]):
         parts = {"mean": self.mean.state_dict(), "weights": self.module.state_dict()}
         named = {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
         return named | moments
+
+    def save(
+        self,
+        path: Path,
+        kind: str,
+        spec: WorldModelSpec,
+        config: Mapping[str, Any],
+        version: int,
+        scores: Mapping[str, float] | None,
+        learned: Collection[str] | None,
+    ) -> None:
+        """Write a world model that this trains, see `WorldModel.save`, with all that `restore` needs."""
+        stored = Checkpoint(kind, spec, config, version, self.updates, self.tensors(), scores or {}, learned)
+        checkpoint.write(path, stored)
 
     def restore(self, stored: Checkpoint, path: Path) -> None:
         """Continue from `tensors()`; raises WorldModelError where they do not fit."""
