@@ -25,7 +25,7 @@ from rl.schemas import TrainConfig
 from rl.world_models.inputs import published_path
 from robot.factory import make_task
 
-PRESETS = {"press": "press_scarce", "insert": "insert_alone"}
+PRESETS = {"press": "press_scarce", "insert": "insert_alone", "pick_place": "pick_place_scarce"}
 KEPT = RESULTS / "closed_loop"
 
 

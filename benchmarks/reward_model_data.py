@@ -25,7 +25,7 @@ from robot.sim.workcell import SimWorkcell
 from robot.types import ACTION_DIM, Float32, Label, Transition
 
 FIRST_SEED = 70_000_000  # layouts: FIRST_SEED + 100_000 * seed + episode
-MAX_STEPS = {"press": 30, "insert": 45}  # enough for the demonstrator; failures need not be longer
+MAX_STEPS = {"press": 30, "insert": 45, "pick_place": 60}  # enough for the demonstrator; failures need not be longer
 
 
 class Kind(Enum):

@@ -10,6 +10,10 @@ def test_updates_due_follow_the_exchange_rate() -> None:
     assert [pacing.updates_due(n, 100) for n in (0, 1, 2, 10)] == [100, 101, 103, 115]
 
 
+def test_a_factor_changes_the_rate_of_any_experiment_alike() -> None:
+    assert PacingConfig(utd_ratio=3.0, factor=1.5).updates_due(10, 100) == 145
+
+
 def test_the_actor_waits_only_beyond_its_slack() -> None:
     pacing = PacingConfig(utd_ratio=2.0, slack_steps=5)
     assert not pacing.actor_ahead(env_steps=15, updates=120, warm_updates=100)
@@ -22,3 +26,5 @@ def test_the_actor_waits_only_beyond_its_slack() -> None:
 def test_an_impossible_ratio_is_refused(ratio: float) -> None:
     with pytest.raises(ValueError, match="utd_ratio"):
         PacingConfig(utd_ratio=ratio)
+    with pytest.raises(ValueError, match="factor"):
+        PacingConfig(factor=ratio)
