@@ -159,7 +159,15 @@ def make_video(
         trust(checkpoint.read(start).scores)
     rng = np.random.default_rng([config.seed, 7])
     adapting = Adapting(
-        Champion(challenger, versions, _Judge(data, config), load, settings.champion, learned),
+        Champion(
+            challenger,
+            versions,
+            _Judge(data, config),
+            load,
+            settings.champion,
+            learned,
+            settings.trust.following_open,
+        ),
         settings.schedule,
         data.sampler(Split.TRAIN),
         fitted=start is not None,

@@ -30,11 +30,13 @@ class Scripted(CopyLastFrame):
 
 
 class Arena:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, following_enough: float = 1.0) -> None:
         self.versions = Versions(directory)
         self.grades: dict[int, float] = {}
         self.scores: Mapping[float, Scores] = {}
-        self.champion = Champion(Scripted(spec()), self.versions, self.judge, self.load)
+        self.champion = Champion(
+            Scripted(spec()), self.versions, self.judge, self.load, following_enough=following_enough
+        )
 
     def judge(self, model: WorldModel) -> Scores:
         assert isinstance(model, Scripted)
@@ -83,7 +85,7 @@ def test_a_better_challenger_becomes_the_next_version_and_carries_its_scores(are
     ("worse", "reason"),
     [
         (Scores(19.69, 0.8), "psnr fell from 20.00 to 19.69"),
-        (Scores(25.0, 0.779), "action following fell from 0.800 to 0.779"),
+        (Scores(25.0, 0.749), "action following fell from 0.800 to 0.749"),
         (Scores(25.0, None), "was not measured"),
         (Scores(float("nan"), 0.8), "not finite"),
         (Scores(25.0, float("nan")), "not finite"),
@@ -99,9 +101,18 @@ def test_a_worse_challenger_is_refused_and_starts_over(arena: Arena, worse: Scor
 
 
 def test_small_losses_pass(arena: Arena) -> None:
-    arena.scores = {1.0: Scores(20.0, 0.8), 2.0: Scores(19.71, 0.781)}
+    arena.scores = {1.0: Scores(20.0, 0.8), 2.0: Scores(19.71, 0.751)}
     arena.round(1)
     assert arena.round(1) == (True, "")
+
+
+def test_following_beyond_enough_need_not_be_matched(tmp_path: Path) -> None:
+    arena = Arena(tmp_path / "versions", following_enough=0.4)
+    arena.scores = {1.0: Scores(20.0, 0.75), 2.0: Scores(21.5, 0.46), 3.0: Scores(21.5, 0.34)}
+    arena.round(1)
+    assert arena.round(1) == (True, "")
+    published, objection = arena.round(1)
+    assert not published and "below 0.400" in objection
 
 
 def test_two_versions_stay_and_numbers_never_repeat(arena: Arena) -> None:
