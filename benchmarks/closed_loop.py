@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.ceiling import take_over, write_tables
@@ -23,58 +25,75 @@ from rl.config import load
 from rl.provenance import RESULTS, header, write_json
 from rl.schemas import TrainConfig
 from rl.world_models.inputs import published_path
+from rl.world_models.training import MARK
 from robot.factory import make_task
+from worldmodel.adapt import Versions
 
 PRESETS = {"press": "press_scarce", "insert": "insert_alone", "pick_place": "pick_place_scarce"}
 KEPT = RESULTS / "closed_loop"
 
 
 def prepare(task: str, options: argparse.Namespace) -> list[str]:
-    """Overrides that name a world model and a reward model of `task`; trains what is not there yet."""
+    """Overrides that name a world model and a reward model of `task`; makes what is not there yet.
+
+    A call that was interrupted is continued: recordings and a training that was begun go on where they stopped.
+    """
     folder, experiment = options.directory / "models" / task, PRESETS[task]
     play, anchors = folder / "play", folder / "anchors"
     world, judge = folder / "world_model", folder / "reward_model.safetensors"
     asked = {name: getattr(options, name) for name in ("episodes", "anchors", "minutes")}
     asked["shares"] = {kind.value: share for kind, share in WIDE.items()}
-    made = folder / "made_with.json"
+    made, costs = folder / "made_with.json", folder / "costs.json"
     if made.exists() and json.loads(made.read_text()) != asked:
         raise SystemExit(
             f"{folder}: models made with {made.read_text().strip()}, asked for {asked}; choose another --directory"
         )
     if not judge.exists():
         write_json(made, asked)
-        recorded_before = play.exists()
         config = load("train", [f"experiment={experiment}_pixels"])
         assert isinstance(config, TrainConfig)
-        spent = [time.process_time()]
-        record(play, config.robot, options.episodes, seed=0, shares=WIDE)
-        record(anchors, config.robot, options.anchors, seed=1, shares=WIDE)
-        spent.append(time.process_time())
-        data = [f"data={play}", f"out={world}", f"cpu_minutes={options.minutes}", "horizon=12"]
-        finish(finetune_world_model.main(data))
-        spent.append(time.process_time())
-        finish(
-            train_reward_model.main(
-                [
-                    f"data.paths=[{play}]",
-                    f"replay.world_model={published_path(world)}",
-                    f"labels.hold_frames={make_task(task).spec.hold_steps}",
-                    f"out={judge}",
-                ]
-            )
-        )
-        spent.append(time.process_time())
-        names = ("record_cpu_s", "world_model_cpu_s", "reward_model_cpu_s")
-        costs: dict[str, int | None] = {name: round(spent[i + 1] - spent[i]) for i, name in enumerate(names)}
-        if recorded_before:
-            costs["record_cpu_s"] = None  # by a command that was interrupted, and took the cost along
+        with counted(costs, "record_cpu_s", play):
+            record(play, config.robot, options.episodes, seed=0, shares=WIDE)
+            record(anchors, config.robot, options.anchors, seed=1, shares=WIDE)
+        with counted(costs, "world_model_cpu_s", world):
+            train_world_model(play, world, options.minutes)
+        with counted(costs, "reward_model_cpu_s", judge):
+            hold = make_task(task).spec.hold_steps
+            learned = [f"data.paths=[{play}]", f"replay.world_model={published_path(world)}"]
+            finish(train_reward_model.main([*learned, f"labels.hold_frames={hold}", f"out={judge}"]))
         head = header("closed_loop/models", "python -m benchmarks.closed_loop", ["torch", "mujoco"])
-        write_json(KEPT / experiment / "models.json", {**head, **asked, **costs})
+        write_json(KEPT / experiment / "models.json", {**head, **asked, **json.loads(costs.read_text())})
     return [
         f"synthetic.video.world_model={published_path(world)}",
         f"synthetic.video.reward_model={judge}",
         f"synthetic.video.anchors={anchors}",
     ]
+
+
+def train_world_model(data: Path, out: Path, minutes: float) -> None:
+    """Publish one that has learned from `data` for so many processor minutes, unless one is published there."""
+    if Versions(out / "versions").all():
+        return
+    begun = ["resume=true"] if (out / MARK).exists() else []
+    asked = [f"data={data}", f"out={out}", f"cpu_minutes={minutes}", "horizon=12"]
+    finish(finetune_world_model.main([*asked, *begun]))
+
+
+@contextmanager
+def counted(costs: Path, name: str, made: Path) -> Iterator[None]:
+    """Add the processor seconds of what is done within to `name` of the file `costs`.
+
+    None where they are not known: a process was killed at it, or `made` is older than the account.
+    """
+    told = json.loads(costs.read_text()) if costs.exists() else {}
+    before = told.get(name, None if made.exists() else 0)
+    write_json(costs, {**told, name: None})  # for as long as nothing has ended it
+    begun = time.process_time()
+    try:
+        yield
+    finally:
+        spent = None if before is None else before + round(time.process_time() - begun)
+        write_json(costs, {**told, name: spent})
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
