@@ -25,7 +25,8 @@ from robot.sim.workcell import SimWorkcell
 from robot.types import ACTION_DIM, Float32, Label, Transition
 
 FIRST_SEED = 70_000_000  # layouts: FIRST_SEED + 100_000 * seed + episode
-MAX_STEPS = {"press": 30, "insert": 45, "pick_place": 60}  # enough for the demonstrator; failures need not be longer
+# Enough for the demonstrator; failures need not be longer.
+MAX_STEPS = {"press": 30, "insert": 45, "pick_place": 60}
 
 
 class Kind(Enum):
@@ -35,13 +36,15 @@ class Kind(Enum):
     SHORT = "short"  # stops short of success and stays
     DRIFT = "drift"  # a steady sideways error
     RANDOM = "random"
+    NEAR = "near"  # led to within reach of success, then mostly random: what a policy that still learns does in contact
 
 
 Shares = Mapping[Kind, float]  # of all episodes
 
 NEAR_MISSES: Shares = {Kind.EXPERT: 0.5, Kind.SHORT: 0.25, Kind.DRIFT: 0.15, Kind.RANDOM: 0.1}
-# A policy that still learns moves like neither demonstrator nor near miss; a world model has to have seen such motion.
-WIDE: Shares = {Kind.EXPERT: 0.3, Kind.SHORT: 0.2, Kind.DRIFT: 0.1, Kind.RANDOM: 0.4}
+# A policy that still learns moves like neither demonstrator nor near miss; a world model has to have seen such motion,
+# in contact too, where most commands move nothing.
+WIDE: Shares = {Kind.EXPERT: 0.25, Kind.SHORT: 0.15, Kind.DRIFT: 0.1, Kind.RANDOM: 0.2, Kind.NEAR: 0.3}
 
 
 class Leader:
@@ -58,25 +61,39 @@ class Leader:
         self._drift = rng.uniform(0.3, 0.8) * np.array([np.cos(angle), np.sin(angle)])
         self._arrived = False
         self._walk = np.zeros(ACTION_DIM)
+        self._pull, self._loose = (0.0, 1.0) if kind is not Kind.NEAR else rng.uniform((0.0, 0.3), (0.6, 1.0))
 
     def act(self) -> Float32:
         action = self._expert.act()
-        if self._kind is Kind.SHORT:
-            self._arrived |= self._cell.task.progress(self._cell.world) < self._short
-            if self._arrived:
+        self._arrived |= self._cell.task.progress(self._cell.world) < self._short
+        match self._kind:
+            case Kind.SHORT if self._arrived:
                 action = self._rng.normal(0.0, 0.03, ACTION_DIM).astype(np.float32)
-        elif self._kind is Kind.DRIFT:
-            action[:2] += self._drift
-        elif self._kind is Kind.RANDOM:
-            self._walk = 0.8 * self._walk + 0.6 * self._rng.normal(0.0, 0.8, ACTION_DIM)
-            action = self._walk.astype(np.float32)
+            case Kind.DRIFT:
+                action[:2] += self._drift
+            case Kind.RANDOM:
+                action = self._walked()
+            case Kind.NEAR if self._arrived:
+                action = (self._pull * action + self._loose * self._walked()).astype(np.float32)
         return action.clip(-1.0, 1.0)
 
+    def _walked(self) -> Float32:
+        """The next action of a random walk that forgets, deviation .8."""
+        self._walk = 0.8 * self._walk + 0.6 * self._rng.normal(0.0, 0.8, ACTION_DIM)
+        return self._walk.astype(np.float32)
 
-def record(store: Path, robot: RobotConfig, episodes: int, seed: int, shares: Shares = NEAR_MISSES) -> Path:
-    """Record until `store` holds `episodes`; returns it."""
+
+def record(
+    store: Path,
+    robot: RobotConfig,
+    episodes: int,
+    seed: int,
+    shares: Shares = NEAR_MISSES,
+    extra_steps: int = 0,
+) -> Path:
+    """Record until `store` holds `episodes`; returns it. extra_steps: that an episode may last beyond `MAX_STEPS`."""
     env = make_robot_env(robot, seed=seed)
-    env.robot.spec = replace(env.robot.spec, max_steps=MAX_STEPS[robot.task])
+    env.robot.spec = replace(env.robot.spec, max_steps=MAX_STEPS[robot.task] + extra_steps)
     kinds = list(shares)
     try:
         with StoreWriter(store, make_schema(env)) as writer:
