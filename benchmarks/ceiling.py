@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from rl.bench_runs import seeds_cell
 from rl.metrics import read_metrics
 from rl.pages import write_between
 from rl.provenance import RESULTS
@@ -162,7 +163,7 @@ def table(arms: Mapping[str, Mapping[int, Result]]) -> str:
         is_now = float(np.mean([trained[s] for s in both])) if both else math.nan
         cells = [
             NAMES.get(arm, arm),
-            str(len(runs)),
+            seeds_cell(list(runs.values())),
             spread(list(trained.values()), "{:.0f}"),
             f"{never}",
             spread(list(tested.values()), "{:.0f}"),

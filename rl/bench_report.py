@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from rl.bench_runs import read_results
+from rl.bench_runs import read_results, seeds_cell
 from rl.figures import save_figure
 from rl.pages import write_between
 from rl.statistics import pooled
@@ -20,16 +20,17 @@ BEGIN, END = "<!-- bench table: begin -->", "<!-- bench table: end -->"
 
 
 def write_bench_report(results_dir: Path, docs_dir: Path) -> Path:
-    """Write docs/results.md's table (between its markers) and docs/bench/<task>_<obs>.png; returns the page."""
+    """Write docs/results.md's table (between its marks) and docs/bench/<task>_<obs>.png; returns the page.
+
+    A new page where there is none; raises ValueError where one lacks a mark.
+    """
     groups: dict[Group, list[dict[str, Any]]] = defaultdict(list)
     for result in read_results(results_dir):
         groups[result["task"], result["obs"], result["arm"]].append(result)
     page = docs_dir / "results.md"
-    page.parent.mkdir(parents=True, exist_ok=True)
-    text = page.read_text() if page.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
-    if BEGIN not in text or END not in text:
-        text += f"\n{BEGIN}\n{END}\n"
-    page.write_text(text)
+    if not page.exists():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(f"# Results\n\n{BEGIN}\n{END}\n")
     write_between(page, BEGIN, END, table(groups))
     for task, obs in sorted({(task, obs) for task, obs, _ in groups}):
         arms = {arm: runs for (t, o, arm), runs in groups.items() if (t, o) == (task, obs)}
@@ -50,7 +51,7 @@ def table(groups: Mapping[Group, Sequence[Mapping[str, Any]]]) -> str:
             task,
             obs,
             arm,
-            str(len(runs)),
+            seeds_cell(runs),
             f"{success.rate:.1%} ({success.low:.0%}-{success.high:.0%})",
             " / ".join(f"{r['final_success']:.0%}" for r in runs),
             " / ".join(

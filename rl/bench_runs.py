@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl.config import CONFIG_DIR, ConfigError, load
+from omegaconf import OmegaConf
+
+from rl.config import CONFIG_DIR, ConfigError, load, read
+from rl.digests import digest_of
 from rl.provenance import header, write_json
 from rl.runtime.interrupt import InterruptFlag
 from rl.schemas import BenchConfig
@@ -41,6 +45,23 @@ COPIED = [
     "ratio_mean",
     "curve",
 ]
+ELSEWHERE = (
+    "seed",
+    "name",
+    "runs_dir",
+    "resume",
+    "device",
+    "open_picture",
+    "wandb",
+)  # keys that are no settings
+PATHS = (  # keys of which counts what lies there
+    "demos.path",
+    "agent.encoder.weights",
+    "synthetic.video.world_model",
+    "synthetic.video.reward_model",
+    "synthetic.video.anchors",
+    "synthetic.video.reward_fit.classifier.weights",
+)
 POLL_S = 0.5
 
 
@@ -159,10 +180,34 @@ def write_result(run: BenchRun) -> dict[str, Any]:
         "arm": run.arm,
         "seed": run.seed,
         "obs": run.obs,
+        "settings": settings_digest(run.path / "config.yaml"),
         **{key: summary[key] for key in COPIED},
     }
     write_json(run.result, result)
     return result
+
+
+def settings_digest(path: Path) -> str:
+    """Of a run's config.yaml: equal where two runs differ in seed, device and places alone.
+
+    Of a path counts the file; of a directory only that there is one.
+    """
+    settings = OmegaConf.create(OmegaConf.to_yaml(read(path, "train"), resolve=True))
+    for key in ELSEWHERE:
+        OmegaConf.update(settings, key, None)
+    for key in PATHS:
+        if (given := OmegaConf.select(settings, key)) is not None:
+            OmegaConf.update(settings, key, digest_of(Path(given)) or "directory")
+    return hashlib.sha256(OmegaConf.to_yaml(settings, sort_keys=True).encode()).hexdigest()
+
+
+def seeds_cell(results: Sequence[Mapping[str, Any]]) -> str:
+    """The number of `results` in a table, and of their settings where those are not all the same.
+
+    Results from before settings were kept do not tell, and are taken for like the others.
+    """
+    settings = {result["settings"] for result in results if "settings" in result}
+    return f"{len(results)}, {len(settings)} settings" if len(settings) > 1 else str(len(results))
 
 
 def read_results(results_dir: Path) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rl.agent.spec import AgentSpec
 from rl.config import ConfigError, read, to_object
+from rl.digests import digest_of
 from rl.metrics import read_metrics
 from rl.replay.journal import EpisodeInfo
 from rl.replay.reader import StoreReader
@@ -80,8 +81,3 @@ def _identity(path: Path) -> str:
     parts += [path / store / "journal.jsonl" for store in ("real", "demo", "synthetic")]
     digests = {part.name if part.parent == path else part.parent.name: digest_of(part) for part in parts}
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
-
-
-def digest_of(path: Path) -> str | None:
-    """Of a file's bytes, None where there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

@@ -20,11 +20,12 @@ from omegaconf import OmegaConf
 
 from rl.ablation.arms import Arm, make_arm, make_arms
 from rl.ablation.config import AblateConfig
-from rl.ablation.recording import Recording, digest_of
+from rl.ablation.recording import Recording
 from rl.ablation.replaying import Replaying
 from rl.ablation.results import read_result
 from rl.agent.adam import load_optimiser
 from rl.config import ConfigError
+from rl.digests import digest_of
 from rl.provenance import header, write_json
 from rl.runtime.interrupt import InterruptFlag
 
