@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl.replay.copying import copy_episode
 from rl.replay.reader import StoreReader
@@ -24,9 +24,7 @@ from rl.workers.ports import (
     CountersPort,
     StepResult,
 )
-from rl.workers.world_model import GENERATED_METRIC, OLDEST_METRIC
-
-ADMITTED_METRIC = "world_model/admitted"
+from rl.workers.world_model import ADMITTED_METRIC, GENERATED_METRIC, OLDEST_METRIC
 
 GATES = {  # what the run logged of a gate -> the counter by which the learner hears of it
     "selection/gate_world_model": WORLD_MODEL_GATE,
@@ -67,7 +65,20 @@ def moments(records: Sequence[Mapping[str, float]]) -> list[Moment]:
         )
         for record in records
     ]
-    return [m for m in found if m.gates or m.admitted is not None or m.oldest is not None]
+    return [m for m in _without_removed(found) if m.gates or m.admitted is not None or m.oldest is not None]
+
+
+def _without_removed(course: Sequence[Moment]) -> list[Moment]:
+    """The same without counts of clips that the run has removed, since another judge took over or they were damaged.
+
+    The store, and with it the count of what was admitted, began anew there.
+    """
+    begins = admitted = 0
+    for index, moment in enumerate(course):
+        if moment.admitted is not None:
+            begins = index if moment.admitted < admitted else begins
+            admitted = moment.admitted
+    return [replace(moment, admitted=None) for moment in course[:begins]] + list(course[begins:])
 
 
 def _count(value: float | None) -> int | None:

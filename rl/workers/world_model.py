@@ -40,6 +40,7 @@ from worldmodel.counterfactual import BranchKind
 
 GENERATED_METRIC = "world_model/generated"  # every batch of clips reports it
 TESTED_METRIC = "world_model/tested"  # every batch of replays that are a test
+ADMITTED_METRIC = "world_model/admitted"  # both do
 OLDEST_METRIC = "world_model/oldest_drawn"  # both do
 
 
@@ -204,7 +205,7 @@ class WorldModelWorker:
         self._tested += sum(len(clip) for clip in clips)
         if not self._labeller.newcomer:
             self._counters.set(CALIBRATION_GATE, round(MILLIONTHS * self._labeller.gate))
-        metrics = {TESTED_METRIC: float(self._tested), OLDEST_METRIC: float(self._counters.get(OLDEST_MODEL))}
+        metrics = {TESTED_METRIC: float(self._tested), **self._drawable()}
         return StepResult(metrics=self._labeller.metrics() | metrics)
 
     def close(self) -> None:
@@ -336,9 +337,12 @@ class WorldModelWorker:
             shares
             | self._selection.metrics()
             | dict(self._labeller.metrics())
-            | {
-                GENERATED_METRIC: float(self._generated),
-                "world_model/admitted": float(self._writer.num_transitions),
-                OLDEST_METRIC: float(self._counters.get(OLDEST_MODEL)),
-            }
+            | {GENERATED_METRIC: float(self._generated), **self._drawable()}
         )
+
+    def _drawable(self) -> dict[str, float]:
+        """Transitions in the store, and from which world-model version on they may be drawn."""
+        return {
+            ADMITTED_METRIC: float(self._writer.num_transitions),
+            OLDEST_METRIC: float(self._counters.get(OLDEST_MODEL)),
+        }

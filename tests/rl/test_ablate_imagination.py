@@ -78,6 +78,26 @@ def test_what_the_run_had_barred_is_barred_when_it_was(tmp_path: Path) -> None:
         assert board.get(OLDEST_MODEL) == oldest
 
 
+def test_clips_of_a_judge_that_took_over_are_not_shown_while_the_one_before_judged(tmp_path: Path) -> None:
+    """What that one had labelled is not there any more, and the count began anew."""
+    before = {"env_steps": 0, "updates": 10, "world_model/admitted": 6.0, "world_model/generated": 9.0}
+    begun = {"env_steps": 4, "updates": 20, "world_model/admitted": 3.0, "world_model/generated": 20.0}
+    tested = {"env_steps": 5, "updates": 22, "world_model/tested": 8.0, "world_model/admitted": 3.0}
+    board = Board(tmp_path / "board.bin", lambda: 1.0)
+    writer = StoreWriter(tmp_path / "shown", schema())
+    course = moments([before, before | {"updates": 15}, begun, tested, METRICS[3]])
+    worker = ReplayImagination(recorded(tmp_path / "recorded"), course, writer, board)
+    shown = []
+    for env_steps in (0, 3, 4, 5, 6):
+        board.set(ENV_STEPS, env_steps)
+        board.set(UPDATES, 30)
+        while not worker.step().waiting:
+            pass
+        shown.append(writer.num_episodes)
+    assert shown == [0, 0, 1, 1, 3]
+    writer.close()
+
+
 def test_no_clip_before_its_time(tmp_path: Path) -> None:
     board = Board(tmp_path / "board.bin", lambda: 1.0)
     writer = StoreWriter(tmp_path / "shown", schema())
