@@ -53,7 +53,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
             assert device is not None
             device.close()
         spec = _agent_spec(env, config)
-        check_synthetic(config, make_schema(env))
+        check_synthetic(config, make_schema(env), run)
         given = _given_reward_model(run, config, say)
         if config.synthetic.on:
             _synthetic_store(run.synthetic, make_schema(env), say)

@@ -32,10 +32,11 @@ class VideoConfig:
     """The parts of a run that imagines video.
 
     world_model: a published version to start from (a file, a run, or an `out` of finetune-world-model); None fits one
-    on the demonstrations first. reward_model: a file of train-reward-model, of which the run keeps a copy; None trains
-    one on the demonstrations, by `reward_fit`, before the first step. Where a run goes on with another one, what the
-    one before has labelled is removed, and calibration begins anew. anchors: a store of recordings from which nothing
-    is learned, neither here nor by the two models, as far as those say; tests of a new world model replay them too.
+    on the demonstrations first. A run that has one is not continued with another. reward_model: a file of
+    train-reward-model, of which the run keeps a copy; None trains one on the demonstrations, by `reward_fit`, before
+    the first step. Where a run goes on with another one, what the one before has labelled is removed, and calibration
+    begins anew. anchors: a store of recordings from which nothing is learned, neither here nor by the two models, as
+    far as those say; tests of a new world model replay them too.
     max_risk: an imagined path ends beyond it. confidence: what is called success needs so high a calibrated score, what
     is called failure one of at most 1 - confidence, else it is unknown; from the first fit of the calibrator on.
     judged_clips, horizon: held-out clips by which versions compete, and the control steps that they imagine.

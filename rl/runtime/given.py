@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reward_model.classifier import read_data
+from rl.config import ConfigError
+from rl.digests import digest_of
 from rl.replay.fingerprint import fingerprints
 from rl.replay.reader import StoreReader
 from rl.reward_models.fitting import FINGERPRINTS
@@ -17,8 +19,9 @@ from rl.schemas import TrainConfig
 from rl.world_models.inputs import published_path
 from worldmodel import checkpoint
 from worldmodel.adapt import Versions
+from worldmodel.interface import WorldModelError
 
-GIVEN = "world_model/given.json"  # the version under which a given world model went into the run
+GIVEN = "world_model/given.json"  # the version under which a given world model went into the run, and its file's digest
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,41 @@ class FirstVersion:
     own: bool
 
 
-def first_version(run: RunDir, versions: Versions, given: str | None) -> FirstVersion:
+def own_versions(run: RunDir) -> Versions:
+    """World models that a run was given or has trained."""
+    return Versions(run.path / "world_model" / "versions")
+
+
+def check_world_model(run: RunDir, given: str | None) -> None:
+    """Raise ConfigError where the run has a world model and `given` is not the one that it began with.
+
+    A file that is gone is needed no more. Notes from before digests were kept tell it while the copy is there.
+    """
+    versions, note = own_versions(run), run.read_json(GIVEN)
+    if given is None or not versions.all():
+        return
+    try:
+        asked = digest_of(published_path(Path(given)))
+    except WorldModelError:
+        return
+    begun = None
+    if note is not None:
+        begun = note.get("digest") or digest_of(versions.path(note["version"])) or asked
+    if asked != begun:
+        raise ConfigError(
+            f"synthetic.video.world_model={given}: not the world model that this run began with, and it goes on with "
+            "its own versions; continue it with synthetic.video.world_model=null, or start a new run with that one"
+        )
+
+
+def first_version(run: RunDir, given: str | None) -> FirstVersion:
     """The run's newest version, else the one that it was `given` (see `published_path`), else none.
 
     The given one becomes the run's first: its successors compete with it and are numbered behind it. It is noted
     beside the versions, as it stays a given one in later sessions for as long as nothing has replaced it. Runs without
     that note, begun before there was one, count their versions as their own.
     """
+    versions = own_versions(run)
     if versions.all():
         note = run.read_json(GIVEN)
         own = note is None or versions.latest() != note["version"]
@@ -47,7 +78,7 @@ def first_version(run: RunDir, versions: Versions, given: str | None) -> FirstVe
         return FirstVersion(None, own=False)
     source = published_path(Path(given))
     number = max(1, checkpoint.read(source).version)
-    run.write_json(GIVEN, {"version": number})
+    run.write_json(GIVEN, {"version": number, "digest": digest_of(source)})
     path = versions.path(number)
     _copy(source, path)
     return FirstVersion(path, own=False)
@@ -77,17 +108,23 @@ def _copy(source: Path, target: Path) -> None:
     beside.rename(target)
 
 
-def learned_before(config: TrainConfig) -> Iterator[tuple[str, str, Collection[str]]]:
-    """What teaches the models of a run, so far as it is there: (key, its value, fingerprints of episodes).
+def learned_before(run: RunDir | None, config: TrainConfig) -> Iterator[tuple[str, Collection[str]]]:
+    """What teaches the models of a run, so far as it is there: (what, fingerprints of episodes).
 
-    A model from before fingerprints were kept yields none.
+    run: one that goes on; what it has by now counts, also where a file that it was given is gone. A model from before
+    fingerprints were kept yields none.
     """
     video, demos = config.synthetic.video, config.demos.path
-    if video.world_model is not None and Path(video.world_model).exists():
+    if run is not None and own_versions(run).all():
+        newest = own_versions(run).newest_path()
+        yield str(newest), checkpoint.read(newest).learned or ()
+    elif video.world_model is not None and Path(video.world_model).exists():
         learned = checkpoint.read(published_path(Path(video.world_model))).learned
-        yield "synthetic.video.world_model", video.world_model, learned or ()
+        yield f"synthetic.video.world_model={video.world_model}", learned or ()
     if video.reward_model is not None and Path(video.reward_model).exists():
         learned = read_data(Path(video.reward_model)).get(FINGERPRINTS, ())
-        yield "synthetic.video.reward_model", video.reward_model, learned
+        yield f"synthetic.video.reward_model={video.reward_model}", learned
+    elif run is not None and own_reward_model(run).exists():
+        yield str(own_reward_model(run)), read_data(own_reward_model(run)).get(FINGERPRINTS, ())
     if demos is not None and Path(demos).exists():
-        yield "demos.path", demos, fingerprints(StoreReader(Path(demos)))
+        yield f"demos.path={demos}", fingerprints(StoreReader(Path(demos)))

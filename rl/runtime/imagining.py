@@ -67,8 +67,11 @@ def layout_seed(config: TrainConfig) -> Callable[[Origin, int], int]:
     return of
 
 
-def check_synthetic(config: TrainConfig, schema: StoreSchema) -> None:
-    """Raise ConfigError where this run, whose stores have `schema`, could not imagine what it is asked to."""
+def check_synthetic(config: TrainConfig, schema: StoreSchema, run: RunDir | None = None) -> None:
+    """Raise ConfigError where this run, whose stores have `schema`, could not imagine what it is asked to.
+
+    run: where it may have models already; None: a new one.
+    """
     synthetic = config.synthetic
     perturbs = synthetic.model is ImaginedBy.VIDEO or synthetic.imagination.policy_share < 1.0
     if synthetic.share.pacing.beyond_cap and config.robot.kind is not RobotKind.SIM:
@@ -95,7 +98,7 @@ def check_synthetic(config: TrainConfig, schema: StoreSchema) -> None:
                     "not have; drop demos.path, so that the run records its own"
                 )
         case ImaginedBy.VIDEO:
-            check_video(config, schema)
+            check_video(config, schema, run)
 
 
 def make_share(

@@ -26,7 +26,13 @@ from rl.replay.sampler import Split
 from rl.replay.schema import StoreSchema
 from rl.reward_models.fitting import FINGERPRINTS
 from rl.reward_models.loading import load_for_labels
-from rl.runtime.given import first_version, learned_before, own_reward_model
+from rl.runtime.given import (
+    check_world_model,
+    first_version,
+    learned_before,
+    own_reward_model,
+    own_versions,
+)
 from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.schemas import TrainConfig
@@ -35,7 +41,7 @@ from rl.world_models.data import ClipData, make_spec
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotKind
 from worldmodel import checkpoint
-from worldmodel.adapt import Champion, Scores, Versions
+from worldmodel.adapt import Champion, Scores
 from worldmodel.counterfactual import Motion
 from worldmodel.evaluate import evaluate
 from worldmodel.factory import load_world_model, make_world_model
@@ -45,8 +51,8 @@ from worldmodel.interface import WorldModel, WorldModelError
 FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fitted
 
 
-def check_video(config: TrainConfig, schema: StoreSchema) -> None:
-    """Raise ConfigError where this run, whose stores have `schema`, could not imagine video."""
+def check_video(config: TrainConfig, schema: StoreSchema, run: RunDir | None) -> None:
+    """Raise ConfigError where this run, whose stores have `schema`, could not imagine video; see `check_synthetic`."""
     video = config.synthetic.video
     if config.robot.kind is not RobotKind.SIM:
         raise ConfigError("synthetic.model=video: so far only with robot.kind=sim")
@@ -63,8 +69,10 @@ def check_video(config: TrainConfig, schema: StoreSchema) -> None:
             f"synthetic.video.model.max_horizon={video.model.max_horizon}: expected at least video.horizon="
             f"{video.horizon} and imagination.clip_length={longest}; raise it, or imagine in shorter clips"
         )
+    if run is not None:
+        check_world_model(run, video.world_model)
     if video.anchors is not None:
-        _check_anchors(video.anchors, schema, config)
+        _check_anchors(video.anchors, schema, config, run)
     demos = np.arange(config.demos.episodes)
     if not video.holdout.contains(demos).any():
         raise ConfigError(
@@ -73,7 +81,7 @@ def check_video(config: TrainConfig, schema: StoreSchema) -> None:
         )
 
 
-def _check_anchors(path: str, schema: StoreSchema, config: TrainConfig) -> None:
+def _check_anchors(path: str, schema: StoreSchema, config: TrainConfig, run: RunDir | None) -> None:
     """Raise ConfigError, or StoreError where there is no store."""
     reader = StoreReader(Path(path))
     difference = schema.difference(reader.schema)
@@ -88,11 +96,11 @@ def _check_anchors(path: str, schema: StoreSchema, config: TrainConfig) -> None:
             f"synthetic.video.anchors={path}: holds no finished episode; record some, or drop it"
         )
     anchors = fingerprints(reader)
-    for name, source, learned in learned_before(config):
+    for source, learned in learned_before(run, config):
         if known := anchors.intersection(learned):
             raise ConfigError(
                 f"synthetic.video.anchors={path}: {len(known)} of its {len(anchors)} episodes are learned from, by "
-                f"{name}={source}; their replays would prove nothing: name other recordings, or drop it"
+                f"{source}; their replays would prove nothing: name other recordings, or drop it"
             )
 
 
@@ -112,10 +120,10 @@ def make_video(
     board = run.board()
     data = ClipData(list(pool.readers.values()), [settings.holdout] * len(pool.readers))
     spec = make_spec(data.schema, settings.model.context_frames, settings.model.max_horizon)
-    versions = Versions(run.path / "world_model" / "versions")
+    versions = own_versions(run)
     load = partial(load_world_model, device=device, spec=spec)
     online = pool.readers[Origin.ONLINE]
-    first = first_version(run, versions, settings.world_model)
+    first = first_version(run, settings.world_model)
     start = first.path
     lessons = Lessons(
         pool.readers,

@@ -17,7 +17,9 @@ from rl.replay.fingerprint import fingerprints
 from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
 from rl.replay.writer import StoreWriter
+from rl.runtime.given import own_reward_model, own_versions
 from rl.runtime.imagining import check_synthetic
+from rl.runtime.run_dir import RunDir
 from rl.schemas import TrainConfig
 from robot.types import ProprioSpec
 from worldmodel.baselines import CopyLastFrame
@@ -110,6 +112,33 @@ def test_models_that_do_not_say_and_files_that_are_gone_refuse_nothing(tmp_path:
     for path in (model, reward):
         path.unlink()
     check_synthetic(config(asked, *paths), schema())
+
+
+def test_the_models_that_a_run_goes_on_with_are_the_ones_that_count(tmp_path: Path) -> None:
+    anchors = recorded(tmp_path / "anchors", episodes=3)
+    names = sorted(fingerprints(StoreReader(anchors)))
+    run, asked = RunDir(tmp_path / "run"), f"synthetic.video.anchors={anchors}"
+    gone = [f"synthetic.video.{name}={tmp_path / 'gone'}" for name in ("world_model", "reward_model")]
+    check_synthetic(config(asked, *gone), schema(), run)
+    taught(own_versions(run).path(1), frozenset(names[:2]))
+    with pytest.raises(ConfigError, match=r"2 of its 3 episodes are learned from, by .*run/world_model/"):
+        check_synthetic(config(asked, *gone), schema(), run)
+    taught(own_versions(run).path(2), frozenset())
+    judge(own_reward_model(run), {"fingerprints": names})
+    with pytest.raises(ConfigError, match=r"3 of its 3 episodes are learned from, by .*run/reward_model"):
+        check_synthetic(config(asked, *gone), schema(), run)
+
+
+def test_a_run_that_trained_its_world_model_is_not_continued_with_a_given_one(tmp_path: Path) -> None:
+    run, model = RunDir(tmp_path / "run"), taught(tmp_path / "model.safetensors", None)
+    asked = config(f"synthetic.video.world_model={model}")
+    check_synthetic(asked, schema(), run)
+    own_versions(run).directory.mkdir(parents=True)
+    taught(own_versions(run).path(1), frozenset())
+    with pytest.raises(
+        ConfigError, match=r"synthetic\.video\.world_model=.*: not the world model that this run"
+    ):
+        check_synthetic(asked, schema(), run)
 
 
 def test_anchors_with_other_readings_or_without_episodes_are_refused(tmp_path: Path) -> None:
