@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from reward_model.calibration.scorers import ScorerPair
 from rl.build import make_schema, views_of
 from rl.config import ConfigError
 from rl.demonstrations import record_demonstrations
+from rl.digests import digest_of
 from rl.imagination.proprio import fit_proprio
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
@@ -81,7 +83,7 @@ def assemble(root: Path, config: PostTrainVLAConfig, stack: ExitStack, say: Say)
     grpo = GRPO(policy, policy.reference(), config.grpo)
     calibrator = Calibrator(config.correction.calibration)
     correction = CorrectionLoop(scorers, config.correction, calibrator)
-    parts = Parts(policy, grpo, builder, robot, world, judge, correction)
+    parts = Parts(policy, grpo, builder, robot, world, judge, correction, _scored_by(config))
     trainer = VLATrainer(parts, config.tasks, config.loop, config.grpo, config.seed)
     return Assembled(trainer, policy, builder, envs)
 
@@ -240,3 +242,20 @@ def _judge(config: PostTrainVLAConfig, device: torch.device) -> Judge:
                 {task: model for task, (model, _) in found.items()},
                 {task: thresholds for task, (_, thresholds) in found.items()},
             )
+
+
+def _scored_by(config: PostTrainVLAConfig) -> dict[str, Any]:
+    """Who imagines and who judges; of models the files, since two trainings may give one version number."""
+    settings = config.imagination
+    who: dict[str, Any] = {"world": settings.world.value, "judge": settings.judge.value}
+    if settings.world is WorldKind.VIDEO:
+        worlds = {task: published_path(Path(settings.world_models[task])) for task in config.tasks}
+        who["world_models"] = {task: digest_of(path) for task, path in worlds.items()}
+    match settings.judge:
+        case JudgedBy.OUTCOME:
+            who["distortion"] = asdict(settings.distortion)
+        case JudgedBy.REWARD_MODEL:
+            who["reward_models"] = {
+                task: digest_of(Path(settings.reward_models[task])) for task in config.tasks
+            }
+    return who

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from rl.vla.policy import PolicyError, VLAPolicy
 from rl.vla.trajectory import Sampler, Trajectory
 from rl.vla.worlds import GroupStart, World
 from robot.types import Label
+
+_log = logging.getLogger(__name__)
 
 TRAIN_SEED = 300_000_000  # layouts of groups: TRAIN_SEED + 100_000 * (seed % 1000) + group
 
@@ -55,7 +58,10 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a trainer is made of. judge: the one inside `correction`, whose state is saved with the rest."""
+    """What a trainer is made of. judge: the one inside `correction`, whose state is saved with the rest.
+
+    scored_by: JSON-able, who imagines and who judges; what calibration knows is of them and of no others.
+    """
 
     policy: VLAPolicy
     grpo: GRPO
@@ -64,6 +70,7 @@ class Parts:
     world: World
     judge: Judge
     correction: CorrectionLoop[Trajectory]
+    scored_by: Mapping[str, Any] = field(default_factory=dict)
 
 
 class VLATrainer:
@@ -173,10 +180,14 @@ class VLATrainer:
             "world": self._parts.world.state(),
             "judge": self._parts.judge.state(),
             "correction": self._parts.correction.state_dict(),
+            "scored_by": dict(self._parts.scored_by),
         }
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Continue from `tensors()` and `state()`; raises PolicyError where the policy is another one."""
+        """Continue from `tensors()` and `state()`; raises PolicyError where the policy is another one.
+
+        Where others imagine or judge now, calibration begins anew.
+        """
         if "generator" not in tensors:
             raise PolicyError("checkpoint: it holds no sampling generator; is it one of post-train-vla?")
         self._parts.policy.load_tensors(_part(tensors, "policy"))
@@ -187,7 +198,14 @@ class VLATrainer:
         self._parts.robot.load_state(state["robot"])
         self._parts.world.load_state(state["world"])
         self._parts.judge.load_state(state["judge"])
-        self._parts.correction.load_state_dict(state["correction"])
+        correction = state["correction"]
+        if state.get("scored_by") != self._parts.scored_by:
+            _log.warning(
+                "calibration begins anew: the checkpoint's is not known to be of these world models and judges; the "
+                "gate opens when executed groups have spoken again"
+            )
+            correction = correction | {"calibrator": self._parts.correction.calibrator.state_dict()}
+        self._parts.correction.load_state_dict(correction)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -116,6 +116,19 @@ def test_groups_imagined_by_a_video_world_model_and_judged_by_a_reward_model(tmp
     assert state is not None
     gates = state.meta["trainer"]["correction"]["calibrator"]["gates"]
     assert [gate[:2] for gate in gates] == [["press", "reward-2/world-1"]]  # as on the SAC path
+    retrained = make_classifier(
+        ClassifierConfig(width=8), "press", schema.views, seed=1, device=torch.device("cpu"), version=2
+    )
+    retrained.thresholds = model.thresholds
+    retrained.save(tmp_path / "reward.safetensors")
+    assert cli.main(["post-train-vla", f"resume={tmp_path / 'anchored'}", "loop.steps=3"]) == 0
+    after = checkpoint.load_latest(tmp_path / "anchored" / "checkpoints")
+    assert after is not None and after.meta["trainer"]["steps"] == 3
+    pairs = [
+        len(s.meta["trainer"]["correction"]["calibrator"]["debiaser"]["keys"][0]["pairs"])
+        for s in (state, after)
+    ]
+    assert pairs == [12, 4], "of all executions; of the third step's alone"
 
 
 @pytest.mark.parametrize("arm", ARMS)

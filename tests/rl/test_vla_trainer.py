@@ -101,6 +101,29 @@ def test_a_new_world_model_closes_the_gate_at_once(tmp_path: Path) -> None:
         assert metrics["calibration/left/closed_new_version"] == 1.0
 
 
+def test_continued_with_another_judge_of_the_same_version_number_it_is_calibrated_anew(
+    tmp_path: Path,
+) -> None:
+    loop, files = LoopConfig(groups=4, executed_first=4), {"reward_models": {"left": "a"}}
+    with toy(
+        tmp_path / "first", judge(noise=0.1), correction_config(0.25), loop=loop, scored_by=files
+    ) as made:
+        open_gates(made)
+        tensors, state = made.trainer.tensors(), json.loads(json.dumps(made.trainer.state()))
+        trusted = made.correction.gate("left").value
+    unnamed = {name: value for name, value in state.items() if name != "scored_by"}  # as older runs saved it
+    other = {"reward_models": {"left": "b"}}
+    for name, found, by in (("same", state, files), ("other", state, other), ("unnamed", unnamed, files)):
+        with toy(tmp_path / name, judge(noise=0.1), correction_config(0.25), loop=loop, scored_by=by) as made:
+            made.trainer.load(tensors, found)
+            if name == "same":
+                assert made.correction.gate("left").value == trusted
+                continue
+            assert made.correction.gate("left").closures[0] is Closure.UNCALIBRATED
+            assert made.trainer.step()["vla/groups_imagined"] == 0.0
+            assert made.trainer.steps == state["steps"] + 1, "all else goes on"
+
+
 @pytest.mark.parametrize("lie", [{"reversed": True}, {"false_success": 1.0}])
 def test_a_judge_that_begins_to_lie_is_shut_out(tmp_path: Path, lie: dict[str, Any]) -> None:
     """Reversed ranks, and success seen in every failure: the anchors of a few steps close the gate."""

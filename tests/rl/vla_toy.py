@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,7 @@ class Toy:
         tasks: Sequence[str] = ("left", "right"),
         calibrator: Calibrator | None = None,
         on_close: Callable[[StoreWriter], object] = lambda writer: None,
+        scored_by: Mapping[str, Any] | None = None,
     ) -> None:
         self.policy = toy_policy()
         self.envs = {task: ToyEnv(task) for task in tasks}
@@ -178,7 +179,16 @@ class Toy:
         self.builder = toy_builder(self.policy)
         scorers = ScorerPair(CheapScorer(judge, self.world, tasks), RobotScorer(1.0))
         self.correction = CorrectionLoop(scorers, correction, calibrator)
-        parts = Parts(self.policy, self.grpo, self.builder, self.robot, self.world, judge, self.correction)
+        parts = Parts(
+            self.policy,
+            self.grpo,
+            self.builder,
+            self.robot,
+            self.world,
+            judge,
+            self.correction,
+            scored_by or {},
+        )
         self.trainer = VLATrainer(parts, tasks, loop or LoopConfig(groups=4), grpo, seed=0)
 
     def close(self) -> None:
