@@ -168,9 +168,10 @@ class WorldModelWorker:
         return StepResult(metrics=self._report(clips, labelled))
 
     def _note_version(self) -> None:
-        """At a swap: bar what the version before imagined if its labels are not trusted by now.
+        """At a swap: bar what the version before imagined if its labels are not trusted by now, for whatever reason.
 
-        The evidence that opens the gate of its successor says nothing of it.
+        The evidence that opens the gate of its successor says nothing of it. A surge may be chance, but it is also the
+        first and for some episodes the only sign of a real fault, and nothing replays with the version before any more.
         """
         version, stored = self._imagination.version, self._pruning.newest_model
         if version == self._imagines:

@@ -47,6 +47,16 @@ def test_a_fault_closes_the_gate_within_the_documented_number_of_anchors(
     assert set(reading.closures) == {c for c in Closure if metrics[f"calibration/closed_{c.value}"]}
 
 
+@pytest.mark.parametrize("name", ["hallucinating_judge", "reversed_ranks"])
+def test_a_surge_alone_is_the_first_sign_of_a_real_fault(
+    name: str, trained: tuple[dict[str, object], np.random.Generator]
+) -> None:
+    """So what was imagined under one is not to be trusted, though it may be a passing alarm."""
+    calibrator, (fault, limit) = continued(trained), FAULTS[name]
+    assert anchors_to_closure(calibrator, trained[1], fault, limit) is not None
+    assert calibrator.gate(KEY).closures == (Closure.SURGE,)
+
+
 def test_an_honest_judge_keeps_the_gate_open(trained: tuple[dict[str, object], np.random.Generator]) -> None:
     calibrator, rng = continued(trained), trained[1]
     for index in range(100, 160):
