@@ -44,8 +44,10 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
     world, judge = folder / "world_model", folder / "reward_model.safetensors"
     asked = {name: getattr(options, name) for name in ("episodes", "anchors", "minutes")}
     asked["shares"] = {kind.value: share for kind, share in WIDE.items()}
+    asked["readings"] = options.readings
     made, costs = folder / "made_with.json", folder / "costs.json"
-    if made.exists() and json.loads(made.read_text()) != asked:
+    # Models from before there was a choice were made without readings.
+    if made.exists() and {"readings": []} | json.loads(made.read_text()) != asked:
         raise SystemExit(
             f"{folder}: models made with {made.read_text().strip()}, asked for {asked}; choose another --directory"
         )
@@ -61,6 +63,7 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         with counted(costs, "reward_model_cpu_s", judge):
             hold = make_task(task).spec.hold_steps
             learned = [f"data.paths=[{play}]", f"replay.world_model={published_path(world)}"]
+            learned += [f"classifier.readings=[{','.join(options.readings)}]"]
             finish(train_reward_model.main([*learned, f"labels.hold_frames={hold}", f"out={judge}"]))
         head = header("closed_loop/models", "python -m benchmarks.closed_loop", ["torch", "mujoco"])
         write_json(KEPT / experiment / "models.json", {**head, **asked, **json.loads(costs.read_text())})
@@ -102,6 +105,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=300, help="recordings for the two models")
     parser.add_argument("--anchors", type=int, default=60, help="recordings that calibrate")
     parser.add_argument("--minutes", type=float, default=8.0, help="processor time of the world model")
+    parser.add_argument("--readings", nargs="*", default=[], help="of the arm, shown to the reward model")
     parser.add_argument("--directory", type=Path, default=Path("runs/closed_loop"))
 
 

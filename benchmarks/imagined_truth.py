@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from reward_model.interface import Readings, by_name
 from reward_model.labels import label_clips
 from rl.imagination.clip import Origin, Start
 from rl.imagination.oracle import OracleImaginer
@@ -40,6 +41,8 @@ from robot.types import Label
 from worldmodel.metrics import psnr
 
 Images = NDArray[np.uint8]  # (T, H, W, 3)
+# Says of the frames of a clip by view, and of what the arm read at each (T,) by name, whether they show success.
+ShowsSuccess = Callable[[Mapping[str, Images], Readings], bool]
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,14 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
     readers = {Origin.DEMO: StoreReader(run.demo), Origin.ONLINE: StoreReader(run.real)}
     simulator = OracleImaginer(env, readers, layout_seed(run.config))
     hold = make_task(run.config.robot.task).spec.hold_steps
-    labels = _reward_model(run)
+    labels = _reward_model(run, env.proprio_spec.names)
     synthetic = StoreReader(run.synthetic)
     held = held_clips(synthetic)
     evenly = np.unique(np.linspace(0, len(held) - 1, count).round().astype(int)) if held else []
     told: dict[str, list[Told]] = defaultdict(list)
     for index in evenly:
         clip = relived(synthetic, readers, held[index])
-        carried_out = _carry_out(simulator, clip, hold)
+        carried_out = _carry_out(simulator, clip, hold, env.proprio_spec.names)
         if carried_out is not None:
             told[clip.kind.value].append(_tell(clip, *carried_out, labels))
     env.close()
@@ -103,24 +106,29 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _reward_model(run: RunDir) -> Callable[[Mapping[str, Images]], bool] | None:
-    """Says of the frames of a clip, (T, H, W, 3) by view, whether they show success; None where a run has none."""
+def _reward_model(run: RunDir, proprio_names: Sequence[str]) -> ShowsSuccess | None:
+    """None where a run has none."""
     if run.config.synthetic.model is not ImaginedBy.VIDEO:
         return None
     own, given = own_reward_model(run), run.config.synthetic.video.reward_model
     # Runs from before they kept a copy have none.
     path = own if own.exists() or given is None else Path(given)
-    model, thresholds = load_for_labels(path, run.config.robot.task, torch.device("cpu"))
+    model, thresholds = load_for_labels(path, run.config.robot.task, proprio_names, torch.device("cpu"))
 
-    def shows_success(images: Mapping[str, Images]) -> bool:
-        score = model.score({view: images[view][None] for view in model.views})
+    def shows_success(images: Mapping[str, Images], readings: Readings) -> bool:
+        score = model.score(
+            {view: images[view][None] for view in model.views},
+            {name: values[None] for name, values in readings.items()},
+        )
         return bool(label_clips(score, thresholds).label[0] == Label.SUCCESS)
 
     return shows_success
 
 
-def _carry_out(simulator: OracleImaginer, clip: Relived, hold: int) -> tuple[dict[str, Images], bool] | None:
-    """The frames that the clip's actions lead to, as many as it has, and whether they lead to success.
+def _carry_out(
+    simulator: OracleImaginer, clip: Relived, hold: int, proprio_names: Sequence[str]
+) -> tuple[dict[str, Images], Readings, bool] | None:
+    """The frames and readings that the clip's actions lead to, as many as it has, and whether they lead to success.
 
     None where the simulator cannot tell. A clip is cut where success shows; it counts once it has held, so behind such
     a clip the arm stands still as long.
@@ -141,20 +149,25 @@ def _carry_out(simulator: OracleImaginer, clip: Relived, hold: int) -> tuple[dic
     shown = seen[: len(actions) + 1]
     shown += [shown[-1]] * (len(actions) + 1 - len(shown))  # behind the end nothing moves
     views = clip.imagined.images
-    return {view: np.stack([observation.images[view] for observation in shown]) for view in views}, succeeds
+    return (
+        {view: np.stack([observation.images[view] for observation in shown]) for view in views},
+        by_name(np.stack([observation.proprio for observation in shown]), proprio_names),
+        succeeds,
+    )
 
 
 def _tell(
     clip: Relived,
     true: Mapping[str, Images],
+    readings: Readings,
     succeeds: bool,
-    shows_success: Callable[[Mapping[str, Images]], bool] | None,
+    shows_success: ShowsSuccess | None,
 ) -> Told:
     imagined = clip.imagined.images
     return Told(
         called=clip.label is Label.SUCCESS,
         succeeds=succeeds,
-        shown=None if shows_success is None else shows_success(true),
+        shown=None if shows_success is None else shows_success(true, readings),
         psnr=float(np.mean([psnr(imagined[v][1:], true[v][1:]) for v in true])),
         copy=float(
             np.mean([psnr(np.broadcast_to(true[v][0], true[v][1:].shape), true[v][1:]) for v in true])

@@ -89,6 +89,7 @@ class Judge:
     """
 
     task, version = "press", 1
+    readings: tuple[str, ...] = ()
 
     def __init__(self, fault: Fault, seed: int) -> None:
         self.views: dict[str, tuple[int, int]] = {}
@@ -100,7 +101,7 @@ class Judge:
         """From now on the judge has the fault."""
         self.unseen_from = unseen_from
 
-    def score(self, images: object) -> Float32:
+    def score(self, images: object, readings: object = None) -> Float32:
         """(B, T + 1) probabilities of success."""
         shape = (len(self.clips), len(self.clips[0]) + 1)
         scores = np.full(shape, 0.05)

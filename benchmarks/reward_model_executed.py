@@ -17,7 +17,7 @@ from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
 from reward_model.calibration.evidence import weigh
 from reward_model.calibration.gates import GateReading
-from reward_model.interface import RewardModel
+from reward_model.interface import Readings, RewardModel, by_name
 from reward_model.labels import LabelConfig, Thresholds, by_episode, choose_thresholds, held_probability
 from reward_model.statistics import clopper_pearson, clopper_pearson_upper
 from rl.imagination.clip import Origin, Start
@@ -38,23 +38,27 @@ FAR = 1000  # steps: no branch ends for lack of time
 
 @dataclass(frozen=True)
 class Branches:
-    """N branches. imagined, real: their frames, view -> (n, H, W, 3). reached (N,): success came and held."""
+    """N branches. imagined, real: their frames, view -> (n, H, W, 3). reached (N,): success came and held.
+
+    readings: name -> (n,), as executed; they stand beside the imagined frames, too.
+    """
 
     imagined: list[dict[str, NDArray[np.uint8]]]
     real: list[dict[str, NDArray[np.uint8]]]
+    readings: list[Readings]
     reached: NDArray[np.bool_]
     episode: list[str]
 
     def scores(self, model: RewardModel, hold_frames: int, *, imagined: bool) -> Array:
         """(N,) largest held probability of each branch; NaN where some of it is unknown."""
-        frames = self.imagined if imagined else self.real
-        return np.array(
-            [
-                held_probability(model.score({v: f[None] for v, f in clip.items()}), hold_frames).max()
-                for clip in frames
-            ],
-            np.float64,
-        )
+        found = []
+        for frames, readings in zip(self.imagined if imagined else self.real, self.readings, strict=True):
+            prob = model.score(
+                {view: shown[None] for view, shown in frames.items()},
+                {name: values[None] for name, values in readings.items()},
+            )
+            found.append(held_probability(prob, hold_frames).max())
+        return np.array(found, np.float64)
 
 
 def execute(
@@ -68,7 +72,7 @@ def execute(
     oracle = OracleImaginer(
         env, {Origin.ONLINE: reader}, lambda _, number: FIRST_SEED + 100_000 * seed + number, keep=1
     )
-    found = Branches([], [], np.empty(0, np.bool_), [])
+    found = Branches([], [], [], np.empty(0, np.bool_), [])
     reached: list[bool] = []
     lost = 0
     try:
@@ -92,11 +96,12 @@ def execute(
             for index, actions in enumerate(planned):
                 start = Start(Origin.ONLINE, episode.info.episode, int(starts[index]))
                 try:
-                    frames, executed, success = _executed(oracle, start, actions)
+                    frames, proprio, executed, success = _executed(oracle, start, actions)
                 except OracleError:  # contacts amplified the rounding of the stored actions
                     lost += 1
                     break
                 found.real.append(frames)
+                found.readings.append(by_name(proprio, reader.schema.proprio.names))
                 found.imagined.append(_imagined(world, context, index, executed))
                 found.episode.append(episode.name)
                 reached.append(success)
@@ -108,18 +113,19 @@ def execute(
 
 def _executed(
     oracle: OracleImaginer, start: Start, actions: Float32
-) -> tuple[dict[str, NDArray[np.uint8]], Float32, bool]:
-    """Frames, executed actions and whether success came and held."""
+) -> tuple[dict[str, NDArray[np.uint8]], Float32, Float32, bool]:
+    """Frames, proprio (n, P), executed actions and whether success came and held."""
     session = oracle.begin([start], 0)
-    frames, executed, reached = [], [], False
+    seen, executed, reached = [], [], False
     for action in actions:
         futures = session.step(action[None])
-        frames.append(futures.observations[0].images)
+        seen.append(futures.observations[0])
         executed.append(futures.executed[0])
         reached = futures.truth[0] is Label.SUCCESS
         if futures.over[0]:
             break
-    return {view: np.stack([f[view] for f in frames]) for view in frames[0]}, np.stack(executed), reached
+    frames = {view: np.stack([one.images[view] for one in seen]) for view in seen[0].images}
+    return frames, np.stack([one.proprio for one in seen]), np.stack(executed), reached
 
 
 def _imagined(

@@ -55,7 +55,7 @@ def main() -> int:
             rows.append(_row(folder / "results" / PRESETS[TASK] / arm / f"{seed}.json"))
             print(rows[-1], flush=True)
     asked = {"arms": options.arms, "seeds": options.seeds, "episodes": [options.episodes]}
-    asked |= {"anchors": [options.anchors], "minutes": [options.minutes]}
+    asked |= {"anchors": [options.anchors], "minutes": [options.minutes], "readings": options.readings}
     command = "python -m benchmarks.wall_clock " + " ".join(
         f"--{name} {' '.join(map(str, values))}" for name, values in asked.items()
     )

@@ -13,16 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from reward_model.interface import Images, RewardModelError, blank, check_images
+from reward_model.interface import Images, Readings, RewardModelError, blank, check_images, check_readings
 from reward_model.labels import Thresholds
+from robot.tasks import PROPRIO_NAMES
 from robot.types import Float32
 
 FORMAT = 1
 SCORED_AT_ONCE = 256  # frames
+QUANTILES = (0.05, 0.5, 0.95)  # of the success frames' readings
+FINE = 1 / 6  # of the distance between the outer two, the unit of what is fine in a reading
+COARSE_LIMIT = 5.0  # standard deviations, beyond which a reading is no farther off
+TINY = 1e-4  # SI units, finer than which no reading is taken
 _META = "reward_model"  # key of the JSON in the file's metadata
 
 
@@ -38,6 +44,10 @@ class ClassifierConfig:
     """channels: of the scratch trunk, one convolution of stride 2 each. width: of the hidden layer of the head.
 
     backbone, weights: name and weight file of a frozen trunk, for whoever makes it.
+    readings: entries of the proprio vector that the head sees beside the images, where a millimetre decides that no
+    pixel shows; of PROPRIO_NAMES, as only those can be imagined. While it trains, the readings of a frame are left out
+    with probability reading_dropout, and are blurred by reading_noise times the width of their fine scale, as imagined
+    ones scatter.
     """
 
     trunk: TrunkKind = TrunkKind.SCRATCH
@@ -46,12 +56,26 @@ class ClassifierConfig:
     weights: str | None = None
     width: int = 256
     dropout: float = 0.1
+    readings: tuple[str, ...] = ()
+    reading_dropout: float = 0.2
+    reading_noise: float = 0.25
 
     def __post_init__(self) -> None:
         if not self.channels or min(*self.channels, self.width) < 1:
             raise ValueError("classifier: expected at least one convolution, channels and width >= 1")
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"classifier.dropout: expected [0, 1), got {self.dropout}")
+        unknown = [name for name in self.readings if name not in PROPRIO_NAMES]
+        if unknown or len(set(self.readings)) < len(self.readings):
+            raise ValueError(
+                f"classifier.readings: expected different ones of {list(PROPRIO_NAMES)}, got {list(self.readings)}; "
+                "what else an arm measures, force and torque among it, cannot be imagined"
+            )
+        if not 0.0 <= self.reading_dropout < 1.0 or not self.reading_noise >= 0.0:
+            raise ValueError(
+                "classifier: expected reading_dropout in [0, 1) and reading_noise >= 0, got "
+                f"{self.reading_dropout}, {self.reading_noise}"
+            )
 
 
 class ScratchTrunk(nn.Module):
@@ -70,9 +94,58 @@ class ScratchTrunk(nn.Module):
         return maps
 
 
+class ArmReadings(nn.Module):
+    """(N, R) readings, SI units, to (N, width), which is added to what the head's first layer makes of the images.
+
+    Every reading enters standardised over the frames of training, and as tanh of its distance from each of the
+    QUANTILES of the success frames, in units of a share FINE of the distance between the outer two: success begins at
+    the edge of what success frames read, not at their mean. Readings do not show the object, and a judge that went by
+    them alone would take a finger beside the lever for one on it. Near misses among the frames of failure teach it
+    better, so far as there are any; leaving readings out keeps the images in use.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    edges: Tensor
+    fine: Tensor
+
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__()
+        count = len(config.readings)
+        self._dropout, self._noise = config.reading_dropout, config.reading_noise
+        self.register_buffer("mean", torch.zeros(count))
+        self.register_buffer("scale", torch.ones(count))
+        self.register_buffer("edges", torch.zeros(len(QUANTILES), count))
+        self.register_buffer("fine", torch.ones(count))
+        self.layer = nn.Linear((1 + len(QUANTILES)) * count, config.width, bias=False)
+
+    def fit(self, readings: Float32, succeeded: NDArray[np.bool_]) -> None:
+        """Take the scales from frames (N, R) of known outcome (N,)."""
+        edges = np.quantile(readings[succeeded], QUANTILES, axis=0)
+        for buffer, value in (
+            (self.mean, readings.mean(axis=0)),
+            (self.scale, np.maximum(readings.std(axis=0), TINY)),
+            (self.edges, edges),
+            (self.fine, np.maximum(FINE * (edges[-1] - edges[0]), TINY)),
+        ):
+            buffer.copy_(torch.as_tensor(value))
+
+    def forward(self, readings: Tensor) -> Tensor:
+        if self.training:
+            readings = readings + self._noise * self.fine * torch.randn_like(readings)
+        coarse = ((readings - self.mean) / self.scale).clamp(-COARSE_LIMIT, COARSE_LIMIT)
+        fine = torch.tanh((readings[:, None] - self.edges) / self.fine).flatten(1)
+        features = torch.cat([coarse, fine], dim=1)
+        if self.training:
+            features = features * (torch.rand_like(features[:, :1]) >= self._dropout)
+        hidden: Tensor = self.layer(features)
+        return hidden
+
+
 class SuccessNetwork(nn.Module):
     """One trunk for all views, their maps flattened, Dense - Dropout - LayerNorm - ReLU - Dense to one logit.
 
+    The arm's readings, where it has any, are added behind the first Dense, see ArmReadings.
     frozen: a trunk (N, H, W, 3) uint8 -> (N, C, h, w) that is not trained and not saved.
     """
 
@@ -95,11 +168,14 @@ class SuccessNetwork(nn.Module):
             nn.ReLU(inplace=True),
             nn.Linear(config.width, 1),
         )
+        self.arm = ArmReadings(config) if config.readings else None
 
-    def forward(self, images: Mapping[str, Tensor]) -> Tensor:
-        """view -> (N, H, W, 3) uint8 to logits (N,)."""
-        features = torch.cat([self._maps(images[view]) for view in self._views], dim=1)
-        logits: Tensor = self.head(features)[:, 0]
+    def forward(self, images: Mapping[str, Tensor], readings: Tensor) -> Tensor:
+        """view -> (N, H, W, 3) uint8, and the arm's readings (N, R), to logits (N,)."""
+        hidden = self.head[0](torch.cat([self._maps(images[view]) for view in self._views], dim=1))
+        if self.arm is not None:
+            hidden = hidden + self.arm(readings)
+        logits: Tensor = self.head[1:](hidden)[:, 0]
         return logits
 
     def _maps(self, images: Tensor) -> Tensor:
@@ -150,9 +226,16 @@ class SuccessClassifier:
             torch.default_generator.manual_seed(seed)
             self.network = SuccessNetwork(config, self.views, frozen).to(device)
 
-    def score(self, images: Images) -> Float32:
-        """(B, T) success probabilities; NaN where a view is blank or the output is not finite."""
+    @property
+    def readings(self) -> tuple[str, ...]:
+        return self.config.readings
+
+    def score(self, images: Images, readings: Readings | None = None) -> Float32:
+        """(B, T) success probabilities; NaN where a view is blank, or a reading or the output is not finite."""
         batch, length = check_images(self.views, images)
+        table = check_readings(self.readings, readings, batch, length).reshape(
+            batch * length, len(self.readings)
+        )
         wanted = {view: images[view] for view in self.views}
         flat = {view: frames.reshape(batch * length, *self.views[view], 3) for view, frames in wanted.items()}
         prob = np.empty(batch * length, np.float32)
@@ -161,10 +244,11 @@ class SuccessClassifier:
             for first in range(0, len(prob), SCORED_AT_ONCE):
                 part = slice(first, first + SCORED_AT_ONCE)
                 logits = self.network(
-                    {view: torch.as_tensor(f[part], device=self.device) for view, f in flat.items()}
+                    {view: torch.as_tensor(f[part], device=self.device) for view, f in flat.items()},
+                    torch.as_tensor(table[part], device=self.device),
                 )
                 prob[part] = torch.sigmoid(logits).cpu().numpy()
-        unknown = blank(wanted).ravel() | ~np.isfinite(prob)
+        unknown = blank(wanted).ravel() | ~np.isfinite(table).all(axis=1) | ~np.isfinite(prob)
         return np.where(unknown, np.float32(np.nan), prob).reshape(batch, length)
 
     def save(self, path: Path) -> None:
@@ -206,6 +290,7 @@ class SuccessClassifier:
             settings: dict[str, Any] = meta["classifier"]
             settings["trunk"] = TrunkKind(settings["trunk"])
             settings["channels"] = tuple(settings["channels"])
+            settings["readings"] = tuple(settings.get("readings", ()))  # files of before know none
             config = ClassifierConfig(**settings)
             frozen = make_trunk(config) if make_trunk and config.trunk is TrunkKind.FROZEN else None
             model = cls(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reward_model.interface import RewardModelError
+from reward_model.interface import Readings, RewardModelError, check_known
 from reward_model.labels import Labels
 from robot.types import Float32, Label
 
@@ -28,6 +28,7 @@ class KnownClip:
 
     images: view -> (T, H, W, 3) uint8. label (T,) int8, values of `Label`: the task is done at this instant.
     episode: name of the real episode behind it, also of a generated clip; the unit of hold-outs and intervals.
+    readings: name -> (T,) float32, what the arm read at each frame; of a generated clip, in the real episode.
     """
 
     images: Mapping[str, NDArray[np.uint8]]
@@ -35,12 +36,14 @@ class KnownClip:
     task: str
     episode: str
     origin: Origin = Origin.REAL
+    readings: Readings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {len(frames) for frames in self.images.values()} | {len(self.label)}
+        lengths |= {len(values) for values in self.readings.values()}
         if len(lengths) != 1 or not self.images:
             raise RewardModelError(
-                f"KnownClip {self.episode}: expected one length for label and all views, got {sorted(lengths)}"
+                f"KnownClip {self.episode}: expected one length for label, views and readings, got {sorted(lengths)}"
             )
 
 
@@ -109,8 +112,27 @@ class FrameSampler:
         kinds = Origin if origin is None else (origin,)
         return sum(len(self._places[label, kind]) for kind in kinds)
 
-    def draw(self, n: int, rng: np.random.Generator) -> tuple[dict[str, NDArray[np.uint8]], Float32]:
-        """`n` frames, view -> (n, H, W, 3), and their targets (n,): 1 success, 0 failure; the first half succeeds."""
+    def known(self, names: Sequence[str]) -> tuple[Float32, NDArray[np.bool_]]:
+        """Readings `names` (N, R) of all frames of known label, and whether each shows success (N,).
+
+        Raises RewardModelError where a clip lacks one of them.
+        """
+        for clip in self._clips:
+            check_known(names, clip.readings)
+        labels = np.concatenate([clip.label for clip in self._clips])
+        table = np.stack(
+            [np.concatenate([clip.readings[name] for clip in self._clips]) for name in names], axis=1
+        )
+        known = labels != Label.UNKNOWN
+        return table[known], labels[known] == Label.SUCCESS
+
+    def draw(
+        self, n: int, rng: np.random.Generator, readings: Sequence[str] = ()
+    ) -> tuple[dict[str, NDArray[np.uint8]], Float32, Float32]:
+        """`n` frames, view -> (n, H, W, 3), their `readings` (n, R), and targets (n,): 1 success, 0 failure.
+
+        The first half succeeds.
+        """
         half = n // 2
         picks = np.concatenate(
             [self._pick(Label.SUCCESS, half, rng), self._pick(Label.FAILURE, n - half, rng)]
@@ -119,9 +141,12 @@ class FrameSampler:
             view: np.stack([self._clips[clip].images[view][t] for clip, t in picks])
             for view in self._clips[0].images
         }
+        table = np.array(
+            [[self._clips[clip].readings[name][t] for name in readings] for clip, t in picks], np.float32
+        )
         target = np.zeros(n, np.float32)
         target[:half] = 1.0
-        return images, target
+        return images, table, target
 
     def _pick(self, label: Label, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
         real, generated = (self._places[label, origin] for origin in (Origin.REAL, Origin.GENERATED))

@@ -56,7 +56,10 @@ def score_clips(model: RewardModel, clips: Sequence[KnownClip], hold_frames: int
         raise RewardModelError(f"this reward model judges {model.task}, got clips of {others}; use their own")
     scored = []
     for clip in clips:
-        prob = model.score({view: clip.images[view][None] for view in model.views if view in clip.images})
+        prob = model.score(
+            {view: clip.images[view][None] for view in model.views if view in clip.images},
+            {name: values[None] for name, values in clip.readings.items()},
+        )
         scored.append(ScoredClip(clip, held_probability(prob, hold_frames)[0], hold_frames))
     return scored
 

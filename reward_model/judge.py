@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from reward_model.interface import Images, RewardModelError, blank, check_images
+from reward_model.interface import Images, Readings, RewardModelError, blank, check_images
 from robot.types import Float32, Image
 
 YES, NO = "yes", "no"
@@ -64,6 +64,8 @@ class JudgeConfig:
 class Judge:
     """A RewardModel that asks. unanswered: how many questions had no usable answer, by reason."""
 
+    readings: tuple[str, ...] = ()
+
     def __init__(
         self,
         backend: Backend,
@@ -83,8 +85,8 @@ class Judge:
         self._backend = backend
         self._instruction = instruction
 
-    def score(self, images: Images) -> Float32:
-        """(B, T) answers; NaN where a view is blank or there was no usable answer."""
+    def score(self, images: Images, readings: Readings | None = None) -> Float32:
+        """(B, T) answers; NaN where a view is blank or there was no usable answer. It looks at no readings."""
         batch, length = check_images(self.views, images)
         wanted = {view: images[view] for view in self.views}
         prob = np.full((batch, length), np.nan, np.float32)

@@ -43,12 +43,17 @@ class RewardTrainerConfig:
 
 
 class RewardTrainer:
-    """Minimises the binary cross-entropy of single frames."""
+    """Minimises the binary cross-entropy of single frames.
+
+    Raises RewardModelError where the frames lack a reading that the model needs.
+    """
 
     def __init__(
         self, model: SuccessClassifier, frames: FrameSampler, config: RewardTrainerConfig, *, seed: int
     ) -> None:
         self._model, self._frames, self._config = model, frames, config
+        if model.network.arm is not None:
+            model.network.arm.fit(*frames.known(model.readings))
         self._rng = np.random.default_rng(seed)
         self._seed = seed
         self._optimiser = torch.optim.AdamW(
@@ -76,14 +81,15 @@ class RewardTrainer:
 
     def _step(self) -> float:
         config, device = self._config, self._model.device
-        images, target = self._frames.draw(config.batch, self._rng)
+        images, readings, target = self._frames.draw(config.batch, self._rng, self._model.readings)
         batch = {
             view: torch.as_tensor(augment(images[view], config, self._rng), device=device)
             for view in self._model.views
         }
         self._model.network.train()
         loss = F.binary_cross_entropy_with_logits(
-            self._model.network(batch), torch.as_tensor(target, device=device)
+            self._model.network(batch, torch.as_tensor(readings, device=device)),
+            torch.as_tensor(target, device=device),
         )
         if not torch.isfinite(loss):
             raise RewardModelError(

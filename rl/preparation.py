@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from reward_model.interface import check_known
 from rl.agent.features import ProprioFeatures
 from rl.agent.spec import AgentSpec
 from rl.build import make_schema, make_spec
@@ -54,7 +55,7 @@ def prepare(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Non
             device.close()
         spec = _agent_spec(env, config)
         check_synthetic(config, make_schema(env), run)
-        given = _given_reward_model(run, config, say)
+        given = _given_reward_model(run, config, env.proprio_spec.names, say)
         if config.synthetic.on:
             _synthetic_store(run.synthetic, make_schema(env), say)
         with StoreWriter(run.real, make_schema(env)) as real:  # the learner reads it from the start
@@ -111,20 +112,25 @@ def _synthetic_store(path: Path, schema: StoreSchema, say: Callable[[str], None]
             pass
 
 
-def _given_reward_model(run: RunDir, config: TrainConfig, say: Callable[[str], None]) -> Path | None:
+def _given_reward_model(
+    run: RunDir, config: TrainConfig, proprio_names: Sequence[str], say: Callable[[str], None]
+) -> Path | None:
     """The judge that the run has to take; None where it was given none, or has its copy and needs the file no more.
 
-    What another one has labelled goes, with what is known of its labels. Raises RewardModelError where the given one
-    cannot judge this run.
+    What another one has labelled goes, with what is known of its labels. Raises RewardModelError where the given one,
+    or one that is yet to be trained cannot judge this run.
     """
     path = config.synthetic.video.reward_model
-    if config.synthetic.model is not ImaginedBy.VIDEO or path is None:
+    if config.synthetic.model is not ImaginedBy.VIDEO:
+        return None
+    if path is None:  # the run trains one on its demonstrations
+        check_known(config.synthetic.video.reward_fit.classifier.readings, proprio_names)
         return None
     given = Path(path)
     if not given.exists() and own_reward_model(run).exists():
         say(f"synthetic.video.reward_model={given}: no such file; the run's own copy goes on judging")
         return None
-    load_for_labels(given, config.robot.task, torch.device(config.device))
+    load_for_labels(given, config.robot.task, proprio_names, torch.device(config.device))
     if judges(run, given):
         return None
     if run.synthetic.exists():

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from reward_model.classifier import SuccessClassifier
-from reward_model.interface import RewardModel
+from reward_model.interface import RewardModel, by_name
 from reward_model.labels import Thresholds, label_clips
 from rl.config import ConfigError
 from rl.replay.journal import EndReason, EpisodeInfo, EpisodeOutcome
@@ -57,11 +57,14 @@ class Relabeller:
     def __init__(self, model: RewardModel, thresholds: Thresholds, reader: StoreReader) -> None:
         self._model, self._thresholds, self._reader = model, thresholds, reader
         self._verdicts: dict[int, Verdict] = {}
-        missing = sorted(set(model.views) - set(reader.schema.views))
-        if missing or model.task != reader.schema.task:
+        needed, recorded = (
+            (*model.views, *model.readings),
+            (*reader.schema.views, *reader.schema.proprio.names),
+        )
+        if not set(needed) <= set(recorded) or model.task != reader.schema.task:
             raise ConfigError(
-                f"stream.reward_model: it judges {model.task} by the views {sorted(model.views)}, the run recorded "
-                f"{reader.schema.task} with {sorted(reader.schema.views)}"
+                f"stream.reward_model: it judges {model.task} by the views and readings {list(needed)}, the run "
+                f"recorded {reader.schema.task} with {list(recorded)}; take one that was trained on such recordings"
             )
         if thresholds.success is None:
             raise ConfigError(
@@ -81,8 +84,11 @@ class Relabeller:
     def verdict(self, number: int) -> Verdict:
         """Of the recorded episode `number`."""
         if number not in self._verdicts:
-            images = self._reader.episode(number).images
-            prob = self._model.score({view: images[view][None] for view in self._model.views})
+            episode = self._reader.episode(number)
+            prob = self._model.score(
+                {view: episode.images[view][None] for view in self._model.views},
+                by_name(episode.proprio[None], self._reader.schema.proprio.names),
+            )
             found = label_clips(prob, self._thresholds)
             # Frame k is behind step k - 1; a success at frame 0 was there before anything was done.
             step = int(found.step[0])

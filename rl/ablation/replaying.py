@@ -102,7 +102,8 @@ class Replaying:
             return
         own, given = own_reward_model(self._recording.run), config.synthetic.video.reward_model
         judge = own if given is None or (given == recorded and own.exists()) else Path(given)
-        load_for_labels(judge, config.robot.task, torch.device(config.device))
+        names = self._recording.real.schema.proprio.names
+        load_for_labels(judge, config.robot.task, names, torch.device(config.device))
         take_reward_model(run, judge)
 
     def _make_relabeller(self) -> Relabeller | None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import Calibrator
 from reward_model.calibration.gates import Closure
-from reward_model.interface import RewardModel
+from reward_model.interface import RewardModel, by_name
 from reward_model.labels import Labels, Thresholds, label_clips
 from rl.imagination.clip import ImaginedClip, Origin, Start
+from robot.tasks import PROPRIO_NAMES
 from robot.types import Array, Float32, Label
 from worldmodel.counterfactual import BranchKind
 
@@ -126,7 +127,7 @@ class RewardModelLabeller:
     calibrator's gate says how far they are trusted at all.
 
     unseen: whether the version that imagines has learned nothing from the episode of a start, so that its replay is a
-    test and no rehearsal.
+    test and no rehearsal. proprio_names: of the entries that the clips' observations hold.
     """
 
     def __init__(
@@ -137,7 +138,9 @@ class RewardModelLabeller:
         task: str,
         unseen: Callable[[Start], bool] = lambda start: False,
         confidence: float = 0.5,
+        proprio_names: Sequence[str] = PROPRIO_NAMES,
     ) -> None:
+        self._names = proprio_names
         self._model, self._thresholds, self._confidence = model, thresholds, confidence
         self.calibrator, self._task, self._unseen = calibrator, task, unseen
         self._scorer: ScorerKey | None = None  # of the newest labels
@@ -194,7 +197,8 @@ class RewardModelLabeller:
             )
             for view in self._model.views
         }
-        success_prob = self._model.score(images)
+        proprio = np.stack([[observation.proprio for observation in clip.observations] for clip in clips])
+        success_prob = self._model.score(images, by_name(proprio, self._names))
         found = label_clips(success_prob, self._thresholds)
         version = clips[0].world_model_version
         key = self._scorer = self._key(version)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reward_model.dataset import KnownClip, Origin, label_frames
+from reward_model.interface import by_name
 from reward_model.labels import Labels
 from rl.inspection import store_paths
 from rl.replay.errors import StoreError
@@ -61,7 +62,9 @@ class KnownEpisode:
 
     def clip(self) -> KnownClip:
         """All its frames."""
-        return KnownClip(self.reader.episode(self.info.episode).images, self.label, self.task, self.name)
+        episode = self.reader.episode(self.info.episode)
+        readings = by_name(episode.proprio, self.reader.schema.proprio.names)
+        return KnownClip(episode.images, self.label, self.task, self.name, readings=readings)
 
 
 def read_episodes(config: RewardDataConfig) -> list[KnownEpisode]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 from reward_model.classifier import ClassifierConfig, SuccessClassifier, TrunkKind
 from reward_model.dataset import KnownClip, Origin
 from reward_model.evaluate import score_clips, thresholds_of, trials_of
-from reward_model.interface import RewardModel, RewardModelError
+from reward_model.interface import RewardModel, RewardModelError, check_known
 from reward_model.judge import Judge, check_answerable
 from reward_model.judge_http import HttpBackend
 from reward_model.judge_local import LocalBackend
@@ -49,8 +49,13 @@ def load_classifier(path: Path, device: torch.device) -> SuccessClassifier:
     return SuccessClassifier.load(path, device=device, make_trunk=lambda c: make_trunk(c).to(device))
 
 
-def load_for_labels(path: Path, task: str, device: torch.device) -> tuple[SuccessClassifier, Thresholds]:
-    """A trained classifier of `task` with its thresholds; raises RewardModelError where it cannot label that."""
+def load_for_labels(
+    path: Path, task: str, proprio_names: Sequence[str], device: torch.device
+) -> tuple[SuccessClassifier, Thresholds]:
+    """A trained classifier of `task` with its thresholds; raises RewardModelError where it cannot label that.
+
+    proprio_names: what the robot reads.
+    """
     model = load_classifier(path, device)
     if model.task != task:
         raise RewardModelError(f"{path}: judges {model.task!r}, this run is about {task!r}; train one for it")
@@ -58,6 +63,10 @@ def load_for_labels(path: Path, task: str, device: torch.device) -> tuple[Succes
         raise RewardModelError(
             f"{path}: has no thresholds, too little was held out; train it with more episodes"
         )
+    try:
+        check_known(model.readings, proprio_names)
+    except RewardModelError as error:
+        raise RewardModelError(f"{path}: needs what this robot does not read; {error}") from error
     return model, model.thresholds
 
 

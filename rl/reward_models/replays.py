@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reward_model.dataset import KnownClip, Origin
+from reward_model.interface import by_name
 from rl.replay.sampler import gather_clips
 from rl.reward_models.data import KnownEpisode
 from robot.types import Array, Label
@@ -45,7 +46,7 @@ class ReplayConfig:
 def replays(
     model: WorldModel, episodes: Sequence[KnownEpisode], config: ReplayConfig, rng: np.random.Generator
 ) -> list[KnownClip]:
-    """Generated clips of n frames each, frame t labelled as the real one that followed the same action."""
+    """Generated clips of n frames, frame t with label and readings of the real one that followed the same action."""
     horizon = min(config.horizon, model.spec.max_horizon)
     pending = []
     for episode in episodes:
@@ -67,7 +68,8 @@ def _imagined(
     """Replays from a step of each episode, all of one store."""
     rows = np.array([episode.info.first_row + start for episode, start in chosen], np.int64)
     reader = chosen[0][0].reader
-    context, future = split(gather_clips(reader, rows, horizon, model.spec.context_frames - 1), model.spec)
+    real = gather_clips(reader, rows, horizon, model.spec.context_frames - 1)
+    context, future = split(real, model.spec)
     imagined = model.rollout(context, future.action, seed)
     follows = future.valid & _alike(imagined.images, future.images, min_psnr)
     clips = []
@@ -77,7 +79,8 @@ def _imagined(
         label[: len(known)] = known
         label[~follows[index]] = Label.UNKNOWN
         images = {view: frames[index] for view, frames in imagined.images.items()}
-        clips.append(KnownClip(images, label, episode.task, episode.name, Origin.GENERATED))
+        readings = by_name(real.proprio[index, real.history + 1 :], reader.schema.proprio.names)
+        clips.append(KnownClip(images, label, episode.task, episode.name, Origin.GENERATED, readings))
     return clips
 
 

@@ -199,10 +199,13 @@ def _labeller(
     run: RunDir, config: TrainConfig, data: ClipData, device: torch.device, lessons: Lessons
 ) -> RewardModelLabeller:
     settings = config.synthetic.video
-    model, thresholds = load_for_labels(own_reward_model(run), data.schema.task, device)
+    names = data.schema.proprio.names
+    model, thresholds = load_for_labels(own_reward_model(run), data.schema.task, names, device)
     lessons.judge = model.data.get(FINGERPRINTS)
     calibrator = Calibrator(settings.calibration)
-    return RewardModelLabeller(model, thresholds, calibrator, model.task, lessons.unseen, settings.confidence)
+    return RewardModelLabeller(
+        model, thresholds, calibrator, model.task, lessons.unseen, settings.confidence, names
+    )
 
 
 class _Judge:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -68,6 +68,7 @@ def assemble(root: Path, config: PostTrainVLAConfig, stack: ExitStack, say: Say)
     if config.openvla.checkpoint is not None:
         OpenVLAPolicy.check(config.openvla)  # before minutes of demonstrations
     envs = {task: _open_env(config, task, stack) for task in config.tasks}
+    judge = _judge(config, {task: env.proprio_spec.names for task, env in envs.items()}, device)
     demos = _demonstrations(root, config, envs, say)
     policy, builder = _first_policy(root, config, envs, demos, device, say)
     writers = {
@@ -77,7 +78,6 @@ def assemble(root: Path, config: PostTrainVLAConfig, stack: ExitStack, say: Say)
         for task, env in envs.items()
     }
     world = _world(root, config, envs, demos, stack, device)
-    judge = _judge(config, device)
     robot = Robot(envs, writers)
     scorers = ScorerPair(CheapScorer(judge, world, config.tasks), RobotScorer(_episode_seconds(envs)))
     grpo = GRPO(policy, policy.reference(), config.grpo)
@@ -228,19 +228,22 @@ def _video_world(
     return VideoWorld(imaginers, pools, horizon=settings.horizon, max_risk=settings.max_risk, rng=rng)
 
 
-def _judge(config: PostTrainVLAConfig, device: torch.device) -> Judge:
+def _judge(
+    config: PostTrainVLAConfig, proprio_names: Mapping[str, Sequence[str]], device: torch.device
+) -> Judge:
     settings = config.imagination
     match settings.judge:
         case JudgedBy.OUTCOME:
             return DistortedJudge(settings.distortion, np.random.default_rng([config.seed, 14]))
         case JudgedBy.REWARD_MODEL:
             found = {
-                task: load_for_labels(Path(settings.reward_models[task]), task, device)
+                task: load_for_labels(Path(settings.reward_models[task]), task, proprio_names[task], device)
                 for task in config.tasks
             }
             return RewardModelJudge(
                 {task: model for task, (model, _) in found.items()},
                 {task: thresholds for task, (_, thresholds) in found.items()},
+                proprio_names,
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from reward_model.calibration.scorers import Trust
-from reward_model.interface import RewardModel
+from reward_model.interface import RewardModel, by_name
 from reward_model.labels import Thresholds, label_clips
 from rl.imagination.labels import scorer_version
 from rl.vla.trajectory import Trajectory
@@ -34,10 +34,18 @@ class Judge(Protocol):
 
 
 class RewardModelJudge:
-    """A reward model per task; the score is the largest probability that held for the model's hold."""
+    """A reward model per task; the score is the largest probability that held for the model's hold.
 
-    def __init__(self, models: Mapping[str, RewardModel], thresholds: Mapping[str, Thresholds]) -> None:
-        self._models, self._thresholds = models, thresholds
+    proprio_names: by task, of the entries that observations hold.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, RewardModel],
+        thresholds: Mapping[str, Thresholds],
+        proprio_names: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._models, self._thresholds, self._names = models, thresholds, proprio_names
 
     @property
     def version(self) -> int:
@@ -52,7 +60,9 @@ class RewardModelJudge:
             view: np.stack([seen.images[view] for seen in trajectory.observations])[None]
             for view in model.views
         }
-        found = label_clips(model.score(images), self._thresholds[trajectory.task])
+        proprio = np.stack([seen.proprio for seen in trajectory.observations])[None]
+        score = model.score(images, by_name(proprio, self._names[trajectory.task]))
+        found = label_clips(score, self._thresholds[trajectory.task])
         return None if np.isnan(found.score[0]) else float(found.score[0])
 
     def state(self) -> dict[str, Any]:

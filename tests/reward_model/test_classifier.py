@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from reward_model.classifier import ClassifierConfig, SuccessClassifier, TrunkKind
-from reward_model.dataset import FrameSampler
+from reward_model.dataset import FrameSampler, KnownClip
 from reward_model.evaluate import score_clips, trials_of
 from reward_model.interface import RewardModelError
 from reward_model.labels import Thresholds
 from reward_model.trainer import RewardTrainer, RewardTrainerConfig, augment
-from robot.types import Label
+from robot.types import Float32, Label
 from tests.reward_model.frames import VIEWS, batch, clip, clips
 
 CPU = torch.device("cpu")
@@ -124,6 +125,91 @@ def test_a_damaged_file_is_refused_by_its_name(damage: str, model: SuccessClassi
             save_file(tensors, path, {"reward_model": json.dumps(meta | {"format": 99})})
     with pytest.raises(RewardModelError, match=r"press\.safetensors"):
         SuccessClassifier.load(path, device=CPU)
+
+
+READING = replace(SMALL, readings=("ee_z",))
+
+
+def depths(known: KnownClip) -> Float32:
+    """Height of the tool, 2 mm lower in success frames."""
+    rng = np.random.default_rng(0)
+    depth = np.where(known.label == Label.SUCCESS, 0.048, 0.050) + rng.normal(0.0, 2e-4, len(known.label))
+    return depth.astype(np.float32)
+
+
+def felt(count: int, first: int = 0, *, seen: bool) -> list[KnownClip]:
+    """Clips with readings that tell success; of images that tell it too, or do not."""
+    found = []
+    for known in clips(count, first=first):
+        images = known.images if seen else {view: np.full_like(f, 90) for view, f in known.images.items()}
+        for frames in images.values():
+            frames[..., 0, 0, 0] = 5  # not blank
+        found.append(replace(known, images=images, readings={"ee_z": depths(known)}))
+    return found
+
+
+def learned(known: list[KnownClip]) -> SuccessClassifier:
+    model = untrained(config=READING)
+    assert list(RewardTrainer(model, FrameSampler(known, 0.5), SHORT, seed=0).train())
+    return model
+
+
+@pytest.fixture(scope="module")
+def feeling() -> SuccessClassifier:
+    return learned(felt(12, seen=False))
+
+
+def test_readings_tell_what_images_cannot(feeling: SuccessClassifier) -> None:
+    trials = trials_of(score_clips(feeling, felt(20, first=100, seen=False), 2))
+    score, truth = np.array([t.score for t in trials]), np.array([t.succeeded for t in trials], np.bool_)
+    assert score[truth].min() > score[~truth].max()
+
+
+def test_images_still_count_where_readings_are_those_of_success() -> None:
+    """Half of the failures have the readings of success, as a finger beside the lever has them."""
+    known = felt(24, seen=True)
+    for failure in known[1::4]:
+        failure.readings["ee_z"][:] -= 0.002  # type: ignore[index]
+    model = learned(known)
+    failure = felt(2, first=200, seen=True)[1]
+    deep = {"ee_z": failure.readings["ee_z"][None] - np.float32(0.002)}
+    assert (model.score(batch(failure), deep) < 0.5).all()
+
+
+def test_scales_of_readings_survive_the_file(feeling: SuccessClassifier, tmp_path: Path) -> None:
+    feeling.save(tmp_path / "press.safetensors")
+    again = SuccessClassifier.load(tmp_path / "press.safetensors", device=CPU)
+    assert again.config == feeling.config and again.readings == ("ee_z",)
+    (known,) = felt(1, first=7, seen=False)
+    readings = {"ee_z": known.readings["ee_z"][None]}
+    np.testing.assert_array_equal(again.score(batch(known), readings), feeling.score(batch(known), readings))
+    network = again.network.arm
+    assert network is not None and network.edges[1].item() == pytest.approx(0.048, abs=3e-4)
+
+
+def test_a_file_from_before_there_were_readings_loads(model: SuccessClassifier, tmp_path: Path) -> None:
+    path = tmp_path / "press.safetensors"
+    model.save(path)
+    with safe_open(path, framework="pt") as file:
+        meta = json.loads(file.metadata()["reward_model"])
+        tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+    meta["classifier"] = {
+        name: value for name, value in meta["classifier"].items() if not name.startswith("reading")
+    }
+    save_file(tensors, path, {"reward_model": json.dumps(meta)})
+    images = batch(clip(5, Label.FAILURE))
+    np.testing.assert_array_equal(SuccessClassifier.load(path, device=CPU).score(images), model.score(images))
+
+
+@pytest.mark.parametrize("names", [("force_z",), ("ee_z", "ee_z"), ("lever_depth",)])
+def test_readings_that_nobody_can_imagine_are_refused_by_name(names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"classifier.readings: .*'{names[0]}'.* cannot be imagined"):
+        replace(SMALL, readings=names)
+
+
+def test_frames_without_the_readings_of_a_model_are_refused() -> None:
+    with pytest.raises(RewardModelError, match=r"'ee_z'\] are missing"):
+        learned(clips(4))
 
 
 class Trunk(nn.Module):

@@ -38,7 +38,7 @@ def test_unknown_frames_are_never_drawn() -> None:
     label[2] = Label.UNKNOWN
     marked["side"][2] = 255
     sampler = FrameSampler([KnownClip(marked, label, "press", "e")], 0.0)
-    images, target = sampler.draw(400, np.random.default_rng(0))
+    images, _, target = sampler.draw(400, np.random.default_rng(0))
     assert images["side"].max() < 255
     assert target.sum() == 200 and (target[:200] == 1).all()
 
@@ -47,14 +47,14 @@ def test_half_of_each_half_is_generated() -> None:
     real, made = clips(4), clips(4, Origin.GENERATED)
     for item in made:
         item.images["side"][...] = 200
-    images, target = FrameSampler(real + made, 0.5).draw(64, np.random.default_rng(0))
+    images, _, target = FrameSampler(real + made, 0.5).draw(64, np.random.default_rng(0))
     generated = images["side"][:, 0, 0, 0] == 200
     assert generated[target == 1].mean() == generated[target == 0].mean() == 0.5
 
 
 def test_without_generated_clips_all_is_real_and_the_other_way_round() -> None:
     for kind in Origin:
-        images, _ = FrameSampler(clips(4, kind), 0.5).draw(10, np.random.default_rng(0))
+        images, _, _ = FrameSampler(clips(4, kind), 0.5).draw(10, np.random.default_rng(0))
         assert len(images["wrist"]) == 10
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from reward_model.dataset import KnownClip, Origin
 from reward_model.evaluate import ScoredClip, reliability, report, score_clips, thresholds_of, trials_of
-from reward_model.interface import Images, RewardModelError
+from reward_model.interface import Images, Readings, RewardModelError
 from reward_model.labels import LabelConfig, Thresholds
 from reward_model.reliability import draw_reliability
 from robot.types import Float32, Label
@@ -27,9 +27,10 @@ class SquareModel:
 
     task = "press"
     version = 1
+    readings: tuple[str, ...] = ()
     views: Mapping[str, tuple[int, int]] = VIEWS
 
-    def score(self, images: Images) -> Float32:
+    def score(self, images: Images, readings: Readings | None = None) -> Float32:
         return np.where(images["wrist"][:, :, 8, 8, 0] > 200, 0.9, 0.1).astype(np.float32)
 
     def save(self, path: Path) -> None: ...

@@ -38,9 +38,10 @@ class Model:
     def __init__(self, first_frames: dict[bytes, int]) -> None:
         self._first_frames = first_frames
         self.task, self.version, self.thresholds = "insert", 1, THRESHOLDS
-        self.views = {"front": VIEWS["front"]}
+        self.views, self.readings = {"front": VIEWS["front"]}, ("step",)
 
-    def score(self, images: Any) -> Float32:
+    def score(self, images: Any, readings: Any = None) -> Float32:
+        np.testing.assert_array_equal(readings["step"], [range(LENGTH + 1)])
         episode = self._first_frames[images["front"][0, 0].tobytes()]
         return np.array([SAID[episode][0]], np.float32)
 
@@ -113,6 +114,10 @@ def test_a_model_of_another_task_or_without_a_threshold_is_refused(reader: Store
     model = Model({})
     model.task = "press"
     with pytest.raises(ConfigError, match=r"it judges press .* the run recorded insert"):
+        Relabeller.of(model, None, reader)  # type: ignore[arg-type]
+    model = Model({})
+    model.readings = ("lag_z",)
+    with pytest.raises(ConfigError, match=r"'lag_z'\], the run recorded insert .*'step'"):
         Relabeller.of(model, None, reader)  # type: ignore[arg-type]
     model = Model({})
     model.thresholds = Thresholds(None, None)

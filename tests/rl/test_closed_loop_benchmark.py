@@ -13,7 +13,7 @@ import pytest
 from benchmarks import closed_loop
 from rl.world_models.training import MARK
 
-OPTIONS = {"episodes": 4, "anchors": 2, "minutes": 1.0}
+OPTIONS = {"episodes": 4, "anchors": 2, "minutes": 1.0, "readings": []}
 
 
 class Making:
@@ -59,6 +59,7 @@ class Making:
         return 0
 
     def _train(self, arguments: Sequence[str]) -> int:
+        self.asked = list(arguments)
         if self.interrupt:
             return 130
         (self.folder / "reward_model.safetensors").touch()
@@ -98,8 +99,26 @@ def test_recordings_from_before_costs_were_kept_have_none(making: Making) -> Non
     assert costs(making.prepare()) == [None, 1, 1]
 
 
-def test_models_that_were_made_otherwise_are_not_taken(making: Making) -> None:
+@pytest.mark.parametrize(("name", "value"), [("episodes", 5), ("readings", ["ee_z"])])
+def test_models_that_were_made_otherwise_are_not_taken(making: Making, name: str, value: Any) -> None:
     making.prepare()
-    making.options.episodes = 5
+    setattr(making.options, name, value)
+    with pytest.raises(SystemExit, match="choose another --directory"):
+        making.prepare()
+
+
+def test_the_reward_model_is_given_the_readings_and_the_account_says_so(making: Making) -> None:
+    making.options.readings = ["ee_y", "ee_z"]
+    assert making.prepare()["readings"] == ["ee_y", "ee_z"]
+    assert "classifier.readings=[ee_y,ee_z]" in making.asked
+
+
+def test_models_from_before_there_were_readings_were_made_without(making: Making) -> None:
+    making.prepare()
+    made = making.folder / "made_with.json"
+    before = {name: value for name, value in json.loads(made.read_text()).items() if name != "readings"}
+    made.write_text(json.dumps(before))
+    making.prepare()
+    making.options.readings = ["ee_z"]
     with pytest.raises(SystemExit, match="choose another --directory"):
         making.prepare()

@@ -24,10 +24,10 @@ from rl.selection.queues import QueueConfig, SyntheticQueues
 from robot.types import Label, Provenance, Source
 
 
-def judge(path: Path, *, seed: int, task: str = "insert") -> Path:
+def judge(path: Path, *, seed: int, task: str = "insert", readings: tuple[str, ...] = ()) -> Path:
     """Of version 1, as every first training writes."""
     SuccessClassifier(
-        ClassifierConfig(channels=(4,)),
+        ClassifierConfig(channels=(4,), readings=readings),
         task,
         VIEWS,
         seed=seed,
@@ -48,7 +48,7 @@ class Sessions:
 
     def begin(self, path: Path) -> None:
         run = RunDir.open(self.run.path, (f"synthetic.video.reward_model={path}",))
-        given = _given_reward_model(run, run.config, self.said.append)
+        given = _given_reward_model(run, run.config, schema().proprio.names, self.said.append)
         _synthetic_store(run.synthetic, schema(), self.said.append)
         _reward_model(run, run.config, given, self.said.append)
         run.commit_config()
@@ -131,4 +131,16 @@ def test_a_judge_that_cannot_judge_this_run_is_refused_and_nothing_is_removed(
     sessions.imagine()
     with pytest.raises(RewardModelError, match=r"judges 'press', this run is about 'insert'"):
         sessions.begin(judge(tmp_path / "b", seed=1, task="press"))
+    with pytest.raises(
+        RewardModelError, match=r"c: needs what this robot does not read; .*'ee_z'\] are missing"
+    ):
+        sessions.begin(judge(tmp_path / "c", seed=1, readings=("ee_z",)))
     assert sessions.drawable == 2
+
+
+def test_a_judge_that_is_yet_to_be_trained_needs_no_reading_that_the_robot_lacks(tmp_path: Path) -> None:
+    settings = ["experiment=insert_pixels", "synthetic.model=video"]
+    settings += ["synthetic.video.reward_fit.classifier.readings=[ee_z]"]
+    run = RunDir.create(tmp_path / "run", load_dict("train", settings))
+    with pytest.raises(RewardModelError, match=r"'ee_z'\] are missing among \['episode', 'step'\]"):
+        _given_reward_model(run, run.config, schema().proprio.names, lambda text: None)

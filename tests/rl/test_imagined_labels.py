@@ -12,6 +12,7 @@ from video_cell import Cell, Still, recorded
 
 from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
+from reward_model.interface import Images, Readings
 from reward_model.labels import Thresholds
 from rl.imagination.clip import ImaginedClip
 from rl.imagination.labels import RewardModelLabeller
@@ -29,12 +30,14 @@ class Judge:
     """Scores what it was told to, one number for all imagined frames; a real first one it calls no success."""
 
     task, version, real = "press", 4, 0.1
+    readings: tuple[str, ...] = ()
 
     def __init__(self, cell: Cell, score: float) -> None:
         self.views: Mapping[str, tuple[int, int]] = cell.pool.schema.views
         self._score = score
 
-    def score(self, images: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]) -> Float32:
+    def score(self, images: Images, readings: Readings | None = None) -> Float32:
+        self.heard = readings
         scores = np.full(next(iter(images.values())).shape[:2], self._score, np.float32)
         scores[:, 0] = self.real
         return scores
@@ -72,6 +75,17 @@ def test_a_model_that_takes_the_real_start_for_a_success_is_not_believed(cell: C
     assert {(found.label, found.length) for found in one.label(clips)} == {(Label.UNKNOWN, 4)}
     one.label([with_truth(clips[0], False, episode) for episode in range(3)])
     assert one.metrics()["calibration/effective_anchors"] == 0, "what gets no label tells nothing of labels"
+
+
+def test_the_judge_hears_what_the_arm_would_have_read_at_each_frame(cell: Cell) -> None:
+    clips = cell.imagination(clip_length=3, parallel=2).imagine(Still())
+    one = labeller(cell, 0.9)
+    one.label(clips)
+    heard = one._model.heard  # type: ignore[attr-defined]
+    assert set(heard) == set(cell.pool.schema.proprio.names)
+    for column, name in enumerate(cell.pool.schema.proprio.names):
+        expected = [[observation.proprio[column] for observation in clip.observations] for clip in clips]
+        np.testing.assert_array_equal(heard[name], expected)
 
 
 def with_truth(clip: ImaginedClip, success: bool, episode: int) -> ImaginedClip:

@@ -245,6 +245,20 @@ def test_replays_are_labelled_as_the_real_frames_that_followed(tmp_path: Path) -
     ]  # success may have begun in the last frame
 
 
+def test_clips_carry_what_the_arm_read(tmp_path: Path) -> None:
+    """Replays that of the real frame which followed the same action."""
+    store = record(tmp_path / "s", 0, 2)
+    spec = WorldModelSpec(VIEWS, ActionNormalisation.identity(2), context_frames=2, max_horizon=12)
+    episodes = read_episodes(RewardDataConfig([str(store)]))
+    config = ReplayConfig(horizon=3, per_episode=1, min_psnr=0.0)
+    made = replays(CopyLastFrame(spec), episodes, config, np.random.default_rng(0))
+    for episode, replayed in zip(episodes, made, strict=True):
+        proprio = episode.reader.episode(episode.info.episode).proprio
+        for column, name in enumerate(episode.reader.schema.proprio.names):
+            np.testing.assert_array_equal(episode.clip().readings[name], proprio[:, column])
+            np.testing.assert_array_equal(replayed.readings[name], proprio[-3:, column])
+
+
 def test_replays_that_lost_the_thread_are_unknown_from_there_on(tmp_path: Path) -> None:
     """The copied frame is noise beside noise, some 17 dB; when the square comes, it is further off still."""
     success, _ = replayed(tmp_path, ReplayConfig(horizon=4, per_episode=1, min_psnr=15.0))

@@ -14,6 +14,7 @@ from vla_toy import correction_config
 from reward_model.calibration.calibrator import Calibrator
 from reward_model.calibration.correction import CorrectionLoop
 from reward_model.calibration.scorers import ScorerError, ScorerPair
+from reward_model.interface import Images, Readings
 from reward_model.labels import Thresholds
 from rl.build import make_schema
 from rl.demonstrations import record_demonstrations
@@ -36,6 +37,7 @@ from rl.world_models.data import make_spec
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env
 from robot.sim.expert import ExpertNoise
+from robot.tasks import PROPRIO_NAMES
 from robot.types import ACTION_DIM, Float32, Label, Observation
 from worldmodel.baselines import CopyLastFrame
 from worldmodel.counterfactual import BranchKind, Motion
@@ -43,6 +45,7 @@ from worldmodel.interface import Context, Imagined
 
 CHUNK, HORIZON = 3, 6
 START = GroupStart("press", 5)
+NAMES = {"press": PROPRIO_NAMES}
 
 
 @dataclass(frozen=True)
@@ -238,13 +241,15 @@ class Watching:
     """A reward model that says how dark the last real frame was; remembers what it was shown."""
 
     task, version = "press", 3
+    readings: tuple[str, ...] = ()
 
     def __init__(self, cell: Cell) -> None:
         self.views = dict.fromkeys(("wrist", "side"), (32, 32))
         self.shown: list[dict[str, np.ndarray]] = []
 
-    def score(self, images: dict[str, np.ndarray]) -> Float32:
-        self.shown.append(images)
+    def score(self, images: Images, readings: Readings | None = None) -> Float32:
+        assert readings is not None
+        self.shown.append({**images, **readings})
         return np.linspace(0.1, 0.9, images["wrist"].shape[1], dtype=np.float32)[None]
 
     def save(self, path: Path) -> None: ...
@@ -256,13 +261,17 @@ def test_executed_trajectories_are_judged_by_what_the_world_model_makes_of_them(
     with StoreWriter(tmp_path, make_schema(cell.env), durable=False) as writer:
         (real,) = Robot({"press": cell.env}, {"press": writer}).execute("press", 5, 1, cell.sampler())
     model, world = Watching(cell), cell.video()
-    judge = RewardModelJudge({"press": model}, {"press": Thresholds(0.8, 0.2, hold_frames=2)})
+    judge = RewardModelJudge({"press": model}, {"press": Thresholds(0.8, 0.2, hold_frames=2)}, NAMES)
     scorer = CheapScorer(judge, world, ["press"])
     (score,) = scorer.score([real])
     shown = model.shown[0]["wrist"][0]
     assert len(shown) == HORIZON + 1  # its last steps
     np.testing.assert_array_equal(shown[0], real.observations[len(real) - HORIZON].images["wrist"])
     assert (shown[1:] == shown[0]).all()  # copied frames, where the real ones went on
+    (height,) = model.shown[0]["ee_z"]
+    assert height[0] == real.observations[len(real) - HORIZON].proprio[2] and len(set(height)) > 1, (
+        "what the arm would have read stands beside them"
+    )
     assert score == pytest.approx(np.linspace(0.1, 0.9, HORIZON + 1)[-2])  # held for two frames
     assert scorer.version == "reward-3/world-0"
 
@@ -270,7 +279,7 @@ def test_executed_trajectories_are_judged_by_what_the_world_model_makes_of_them(
 class Knowing(Watching):
     """Reads the probability off the first pixel."""
 
-    def score(self, images: dict[str, np.ndarray]) -> Float32:
+    def score(self, images: Images, readings: Readings | None = None) -> Float32:
         return (images["wrist"][:, :, 0, 0, 0] / 255.0).astype(np.float32)
 
 
@@ -303,7 +312,7 @@ def test_the_closed_loops_labeller_and_the_vla_trainer_feed_one_calibrator(
     shared = Calibrator(config.calibration)
     model, thresholds = Knowing(cell), Thresholds(0.6, 0.4, hold_frames=2)
     labeller = RewardModelLabeller(model, thresholds, shared, "press")
-    judge = RewardModelJudge({"press": model}, {"press": thresholds})
+    judge = RewardModelJudge({"press": model}, {"press": thresholds}, NAMES)
     scorers = ScorerPair(CheapScorer(judge, cell.video(), ["press"]), RobotScorer(5.0))
     loop = CorrectionLoop(scorers, config, shared)
     assert loop.gate("press").value == 0.0
