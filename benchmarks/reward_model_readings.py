@@ -9,7 +9,7 @@ steps from two places of each, as the loop imagines them, readings included, lab
 (`imagined`). Per trial: a success, or the failing stretch of an episode, by the score held as long as success has to
 hold. Per frame: `frame_false` of those that show failure reach the threshold of success, `frame_dead` lie between the
 two thresholds. `swapped`: of the last frames of failures, the share that is called success beside the readings of
-another episode's success, `unswapped` beside their own; a judge that looked at readings alone would call all of them so.
+another episode's success, `unswapped` beside their own; one that went by readings alone would call all of them so.
 """
 
 from __future__ import annotations
