@@ -36,7 +36,7 @@ class Kind(Enum):
     SHORT = "short"  # stops short of success and stays
     DRIFT = "drift"  # a steady sideways error
     RANDOM = "random"
-    NEAR = "near"  # led to within reach of success, then mostly random: what a policy that still learns does in contact
+    NEAR = "near"  # led to within reach of success, then random motion that leans downwards, against whatever is there
 
 
 Shares = Mapping[Kind, float]  # of all episodes
@@ -61,7 +61,10 @@ class Leader:
         self._drift = rng.uniform(0.3, 0.8) * np.array([np.cos(angle), np.sin(angle)])
         self._arrived = False
         self._walk = np.zeros(ACTION_DIM)
-        self._pull, self._loose = (0.0, 1.0) if kind is not Kind.NEAR else rng.uniform((0.0, 0.3), (0.6, 1.0))
+        self._memory, self._deviation, self._lean = 0.8, 0.8, 0.0
+        if kind is Kind.NEAR:
+            self._short = float(rng.uniform(0.01, 0.1))
+            self._memory, self._deviation, self._lean = rng.uniform((0.0, 0.2, 0.0), (0.8, 0.6, 0.5))
 
     def act(self) -> Float32:
         action = self._expert.act()
@@ -74,12 +77,14 @@ class Leader:
             case Kind.RANDOM:
                 action = self._walked()
             case Kind.NEAR if self._arrived:
-                action = (self._pull * action + self._loose * self._walked()).astype(np.float32)
+                action = self._walked()
+                action[2] -= self._lean
         return action.clip(-1.0, 1.0)
 
     def _walked(self) -> Float32:
-        """The next action of a random walk that forgets, deviation .8."""
-        self._walk = 0.8 * self._walk + 0.6 * self._rng.normal(0.0, 0.8, ACTION_DIM)
+        """The next action of a random walk that forgets."""
+        fresh = np.sqrt(1.0 - self._memory**2) * self._rng.normal(0.0, self._deviation, ACTION_DIM)
+        self._walk = self._memory * self._walk + fresh
         return self._walk.astype(np.float32)
 
 
