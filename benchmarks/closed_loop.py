@@ -106,7 +106,10 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--anchors", type=int, default=60, help="recordings that calibrate")
     parser.add_argument("--minutes", type=float, default=8.0, help="processor time of the world model")
     parser.add_argument(
-        "--readings", nargs="*", default=["ee_x", "ee_y", "ee_z"], help="of the arm, shown to the reward model"
+        "--readings",
+        nargs="*",
+        default=["ee_x", "ee_y", "ee_z"],
+        help="of the arm, shown to the reward model",
     )
     parser.add_argument("--directory", type=Path, default=Path("runs/closed_loop"))
 
