@@ -145,16 +145,20 @@ def make_video(
         max_risk=settings.max_risk,
     )
 
+    fitted_at = 0  # episodes
+
     def lacks() -> str:
-        if imaginer.proprio is None:
+        nonlocal fitted_at
+        if imaginer.proprio is None or online.num_episodes >= fitted_at + settings.proprio.refit_episodes:
             try:
                 imaginer.proprio = fit_proprio(list(pool.readers.values()), settings.proprio)
             except TooFewTransitionsError as error:
                 return f"actor: {error}"
+            fitted_at = online.num_episodes
         return ""
 
     def publish(model: WorldModel) -> None:
-        imaginer.model, imaginer.proprio = model, None  # what the arm did since counts too
+        imaginer.model = model
         lessons.replaced(online.num_episodes)
 
     def learned() -> Collection[str] | None:

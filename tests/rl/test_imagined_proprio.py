@@ -85,3 +85,25 @@ def test_too_few_transitions_are_refused(episodes: list[Steps]) -> None:
     proprio, action, following = episodes[0]
     with pytest.raises(ValueError, match="at least"):
         ProprioModel(proprio[:5], action[:5], following[:5], ProprioConfig())
+
+
+def test_an_arm_that_presses_on_something_stays_where_it_is() -> None:
+    """A floor at 0: [position, lag behind the commanded position], commands up and down."""
+    rng = np.random.default_rng(0)
+    place, lag, rows = 0.02, 0.0, []
+    for _ in range(1500):
+        action = np.clip(rng.normal(0.0, 0.7, 7), -1.0, 1.0)
+        target = np.clip(place + lag + 0.01 * action[0], -0.01, 0.02)
+        after = max(place + 0.8 * (target - place), 0.0)
+        rows.append(((place, lag), action, (after, target - after)))
+        place, lag = after, target - after
+    proprio, action, following = (np.array(column, np.float32) for column in zip(*rows, strict=True))
+    old, new = slice(0, 1000), slice(1000, None)
+    model = ProprioModel(proprio[old], action[old], following[old], ProprioConfig(ridge=1e-6))
+    presses = following[new][:, 0] <= 0.0
+    drawn = model.step(proprio[new], action[new], rng)
+    assert 0.2 < presses.mean() < 0.8
+    # A line through all of it would have the arm sink in.
+    x = np.c_[proprio, action[:, :1], np.ones(len(proprio))]
+    line = x[new] @ np.linalg.lstsq(x[old], following[old, 0], rcond=None)[0]
+    assert np.abs(line[presses]).mean() > 3 * np.abs(drawn[presses, 0]).mean()
