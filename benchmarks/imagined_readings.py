@@ -4,8 +4,8 @@
 
 Fitted on a run's demonstrations and the first `FITTED` of its online transitions, tried on the next `TRIED`. Rows: the
 arm stays where it is; the regression with the residual of any transition; with that of one alike, the default. Root
-mean square errors of the mean prediction in mm, and the energy score (Gneiting and Raftery 2007) of `DRAWS` drawn readings
-of the pose and its lag, in units of their change per step; lower is better. Writes
+mean square errors of the mean prediction in mm, and the energy score (Gneiting and Raftery 2007) of `DRAWS` drawn
+readings of the pose and its lag, in units of their change per step; lower is better. Writes
 benchmarks/results/imagined_readings.json.
 """
 
