@@ -42,7 +42,7 @@ from rl.runtime.run_dir import RunDir
 from rl.world_models.inputs import published_path
 from robot.factory import make_task
 from robot.types import Float32, Label
-from worldmodel.clips import split
+from worldmodel.clips import split, told
 from worldmodel.factory import load_world_model
 from worldmodel.interface import WorldModel
 
@@ -116,12 +116,12 @@ def imagined(
         last = max(0, episode.info.num_transitions - HORIZON)
         starts = np.array([last, rng.integers(last + 1)])
         real = gather_clips(reader, episode.info.first_row + starts, HORIZON, world.spec.context_frames - 1)
-        context, future = split(real, world.spec)
-        frames = world.rollout(context, future.action, int(rng.integers(2**31))).images
-        read = [real.proprio[:, real.history]]
+        context, _ = split(real, world.spec)
+        action, read = real.action[:, real.history :], [real.proprio[:, real.history]]
         for step in range(HORIZON):
-            read.append(proprio.step(read[-1], future.action[:, step], rng))
+            read.append(proprio.step(read[-1], action[:, step], rng))
         table = np.stack(read, axis=1)
+        frames = world.rollout(context, told(world.spec, action, table), int(rng.integers(2**31))).images
         for index, start in enumerate(starts):
             label = np.full(HORIZON + 1, Label.UNKNOWN, np.int8)
             known = episode.label[start : start + HORIZON + 1]

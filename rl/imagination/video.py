@@ -10,9 +10,9 @@ from rl.imagination.clip import Futures, Start
 from rl.imagination.proprio import ProprioModel
 from rl.imagination.starts import StartPool
 from robot.types import Float32, Label, Observation
-from worldmodel.clips import split
+from worldmodel.clips import split, told
 from worldmodel.counterfactual import Motion
-from worldmodel.interface import Rollout, WorldModel, begin
+from worldmodel.interface import Rollout, WorldModel, WorldModelSpec, begin
 
 
 class VideoImaginer:
@@ -61,6 +61,7 @@ class VideoImaginer:
         ]
         return VideoSession(
             begin(self.model, context, seed),
+            self.model.spec,
             self.proprio,
             self._motion,
             first,
@@ -76,6 +77,7 @@ class VideoSession:
     def __init__(
         self,
         rollout: Rollout,
+        spec: WorldModelSpec,
         proprio: ProprioModel,
         motion: Motion,
         first: Sequence[Observation],
@@ -83,7 +85,8 @@ class VideoSession:
         period: float,
         max_risk: float,
     ) -> None:
-        self._rollout, self._proprio, self._motion, self._rng = rollout, proprio, motion, rng
+        self._rollout, self._spec, self._proprio = rollout, spec, proprio
+        self._motion, self._rng = motion, rng
         self._observations = list(first)
         self._period, self._max_risk = period, max_risk
 
@@ -97,8 +100,9 @@ class VideoSession:
         executed = actions.clip(-1.0, 1.0)
         for index, pose in enumerate(self._motion.commanded_poses(readings)):
             executed[index, :6] = self._motion.allowed(pose, actions[index, :6].astype(np.float64))
-        imagined = self._rollout.step(executed)
         following = self._proprio.step(readings, executed, self._rng)
+        between = np.stack([readings, following], axis=1)
+        imagined = self._rollout.step(told(self._spec, executed[:, None], between)[:, 0])
         self._observations = [
             Observation(
                 images={view: frames[index, 0] for view, frames in imagined.images.items()},

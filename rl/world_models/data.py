@@ -13,8 +13,10 @@ from rl.replay.fingerprint import fingerprints
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import ClipSampler, Holdout, PartConfig, Split, concatenate_clips, gather_clips
 from rl.replay.schema import StoreSchema
+from robot.tasks import PROPRIO_NAMES
 from robot.types import Clip
-from worldmodel.interface import ActionNormalisation, WorldModelError, WorldModelSpec
+from worldmodel.clips import POSE
+from worldmodel.interface import ActionNormalisation, Conditioning, WorldModelError, WorldModelSpec
 
 REAL_STORES = ("demo", "real")  # of a run directory; what was imagined there teaches no world model
 
@@ -32,9 +34,19 @@ def real_stores(path: Path) -> list[Path]:
 
 
 def make_spec(
-    schema: StoreSchema, context_frames: int, max_horizon: int, views: Sequence[str] = ()
+    schema: StoreSchema,
+    context_frames: int,
+    max_horizon: int,
+    views: Sequence[str] = (),
+    conditioning: Conditioning = Conditioning.COMMANDED,
 ) -> WorldModelSpec:
     """What a world model of this store sees; `views` chooses some, all without. Raises WorldModelError."""
+    pose = tuple(schema.proprio.names[:POSE])
+    if conditioning is Conditioning.MEASURED and pose != PROPRIO_NAMES[:POSE]:
+        raise WorldModelError(
+            f"conditioning=MEASURED: expected the readings {PROPRIO_NAMES[:POSE]} first, the store has {pose}; train "
+            "with model.conditioning=COMMANDED"
+        )
     if not schema.views:
         raise WorldModelError(
             "this store holds no images (it was recorded with robot.obs=STATE); a world model needs a camera"
@@ -50,6 +62,7 @@ def make_spec(
         action=ActionNormalisation.identity(schema.action_dim, json.dumps(meaning)),
         context_frames=context_frames,
         max_horizon=max_horizon,
+        conditioning=conditioning,
     )
 
 
