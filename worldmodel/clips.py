@@ -60,11 +60,20 @@ def told(spec: WorldModelSpec, action: Float32, proprio: Float32) -> Float32:
     if spec.conditioning is Conditioning.COMMANDED:
         return action
     change = np.diff(proprio[..., :POSE], axis=-2)
-    change[..., 3:] = (change[..., 3:] + np.pi) % (2.0 * np.pi) - np.pi
+    change[..., 3:] = _turned(change[..., 3:], proprio[..., 1:, 3:POSE])
     if not np.isfinite(change).all():
         raise WorldModelError("clip.proprio: expected finite poses, got NaN or infinity; remove that episode")
     motion: Float32 = np.concatenate([change / MOTION_UNIT, action[..., POSE:]], axis=-1, dtype=np.float32)
     return motion
+
+
+def _turned(change: Float32, after: Float32) -> Float32:
+    """The smaller change to rotation vectors `after` (..., 3): a full turn back they name the same rotation."""
+    angle = np.linalg.norm(after, axis=-1, keepdims=True)
+    around = change - 2.0 * np.pi * after / np.maximum(angle, 1e-6)
+    shorter = np.linalg.norm(around, axis=-1, keepdims=True) < np.linalg.norm(change, axis=-1, keepdims=True)
+    smaller: Float32 = np.where(shorter, around, change)
+    return smaller
 
 
 def only_commanded(spec: WorldModelSpec, place: str) -> None:

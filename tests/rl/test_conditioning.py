@@ -14,7 +14,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from video_cell import Cell, Still, recorded
 
-from robot.types import Float32
+from rl.world_models.data import make_spec
+from robot.types import Float32, ProprioSpec
 from worldmodel.audit import audit
 from worldmodel.baselines import CopyLastFrame
 from worldmodel.clips import MOTION_UNIT, split, told
@@ -63,10 +64,14 @@ def test_motion_is_the_change_of_the_pose_and_the_gripper_stays_as_commanded(
     np.testing.assert_array_equal(commanded.past_action, clip.action[:, :2])
 
 
-def test_a_turn_across_the_seam_of_the_rotation_vector_is_a_small_one(measured: WorldModelSpec) -> None:
+@pytest.mark.parametrize("axis", [(0.0, 0.0, 1.0), (0.6, 0.0, -0.8), (-0.48, 0.6, 0.64)])
+def test_a_turn_across_the_seam_of_the_rotation_vector_is_a_small_one(
+    measured: WorldModelSpec, axis: tuple[float, float, float]
+) -> None:
     proprio = np.zeros((2, 6), np.float32)
-    proprio[:, 5] = [np.pi - 0.01, -np.pi + 0.01]
-    assert told(measured, np.zeros((1, 7), np.float32), proprio)[0, 5] == pytest.approx(0.02 / 0.05, rel=1e-3)
+    proprio[:, 3:] = np.outer([np.pi - 0.01, -np.pi + 0.01], axis)
+    turned = told(measured, np.zeros((1, 7), np.float32), proprio)[0, 3:6]
+    np.testing.assert_allclose(turned, 0.02 / 0.05 * np.array(axis), atol=1e-4)
 
 
 def test_a_pose_that_is_no_number_is_refused(measured: WorldModelSpec) -> None:
@@ -85,6 +90,23 @@ def test_imagination_tells_the_model_how_far_the_imagined_arm_moves(
     poses = np.stack([observation.proprio[:6] for observation in clip.observations])
     np.testing.assert_allclose(heard[:, :6], np.diff(poses, axis=0) / MOTION_UNIT, atol=1e-3)
     assert heard[:5, 2].mean() > 0.5 and abs(heard[-5:, 2].mean()) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"proprio": ProprioSpec(("joint_0",), *np.ones((3, 1), np.float32))}, "readings first"),
+        ({"metadata": {"proprio_frame": "reset"}}, "proprio_frame of base, the store has reset"),
+        ({"action_dim": 4}, "the gripper, 7, the store has 4"),
+    ],
+)
+def test_a_store_that_does_not_say_how_the_tool_has_moved_is_refused(
+    cell: Cell, change: dict[str, object], message: str
+) -> None:
+    schema = replace(cell.pool.schema, **change)  # type: ignore[arg-type]
+    assert make_spec(schema, 3, 8).conditioning is Conditioning.COMMANDED
+    with pytest.raises(WorldModelError, match=message):
+        make_spec(schema, 3, 8, conditioning=Conditioning.MEASURED)
 
 
 def test_a_file_says_what_its_model_is_told(tmp_path: Path, measured: WorldModelSpec) -> None:
