@@ -47,7 +47,7 @@ def main() -> int:
 
 def of_run(run: RunDir) -> list[dict[str, Any]]:
     """The three rows of a run."""
-    demo, online = (transitions(StoreReader(path)) for path in (run.demo, run.real))
+    demo, online = (transitions(StoreReader(path))[:3] for path in (run.demo, run.real))
     cut = int(FITTED * len(online[0]))
     known = [np.concatenate([d, o[:cut]]) for d, o in zip(demo, online, strict=True)]
     proprio, action, following = (column[cut : cut + TRIED] for column in online)

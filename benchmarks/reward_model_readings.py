@@ -30,7 +30,7 @@ from reward_model.dataset import KnownClip, Origin
 from reward_model.evaluate import report, score_clips
 from reward_model.interface import by_name
 from reward_model.labels import LabelConfig
-from rl.imagination.proprio import ProprioConfig, ProprioModel, fit_proprio
+from rl.imagination.proprio import CrossFittedProprio, ProprioConfig, fit_proprio
 from rl.provenance import RESULTS, header, write
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import gather_clips
@@ -108,7 +108,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def imagined(
-    world: WorldModel, proprio: ProprioModel, episodes: Sequence[KnownEpisode], rng: np.random.Generator
+    world: WorldModel, proprio: CrossFittedProprio, episodes: Sequence[KnownEpisode], rng: np.random.Generator
 ) -> list[KnownClip]:
     """Replays of the end of each episode and of another place, a real frame first; readings imagined as well."""
     reader, found = episodes[0].reader, []
@@ -119,7 +119,7 @@ def imagined(
         context, _ = split(real, world.spec)
         action, read = real.action[:, real.history :], [real.proprio[:, real.history]]
         for step in range(HORIZON):
-            read.append(proprio.step(read[-1], action[:, step], rng))
+            read.append(proprio.step(read[-1], action[:, step], rng, real.episode))
         table = np.stack(read, axis=1)
         frames = world.rollout(context, told(world.spec, action, table), int(rng.integers(2**31))).images
         for index, start in enumerate(starts):

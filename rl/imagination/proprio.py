@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 
-from rl.replay.reader import StoreReader
+from rl.replay.reader import Rows, StoreReader
 from robot.tasks import PROPRIO_NAMES
 from robot.types import Array, Float32
 
@@ -21,15 +21,16 @@ GRIPPER_COMMAND = PROPRIO_NAMES.index("gripper_command")
 class ProprioConfig:
     """ridge: of the regression, in units of the features' variance. newest: transitions that it is fitted on.
 
-    trees, leaf: of the forest that finds transitions alike, and the fewest of them in a leaf. refit_episodes: fitted
-    anew after so many further ones. noise: readings scatter as those of alike transitions do; without it a critic could
-    tell imagined states by their smoothness.
+    trees, leaf: of the forest that finds transitions alike, and the fewest of them in a leaf. folds: of episodes, each
+    imagined by a fit on the others. refit_episodes: fitted anew after so many further ones. noise: readings scatter as
+    those of alike transitions do; without it a critic could tell imagined states by their smoothness.
     """
 
     ridge: float = 1e-4
     newest: int = 2000
     trees: int = 30
     leaf: int = 3
+    folds: int = 3
     refit_episodes: int = 5
     noise: bool = True
 
@@ -39,6 +40,8 @@ class ProprioConfig:
                 "proprio: expected ridge > 0 and newest, trees, leaf and refit_episodes >= 1, got "
                 f"{self.ridge}, {self.newest}, {self.trees}, {self.leaf}, {self.refit_episodes}"
             )
+        if self.folds < 2:
+            raise ValueError(f"proprio.folds: expected >= 2, got {self.folds}")
 
 
 class TooFewTransitionsError(ValueError):
@@ -71,10 +74,10 @@ class ProprioModel:
         Raises TooFewTransitionsError.
         """
         self._command = command_index
-        if len(proprio) < 2 * (proprio.shape[1] + action.shape[1]):
+        if len(proprio) < _fewest(proprio, action):
             raise TooFewTransitionsError(
-                f"proprio model: expected at least {2 * (proprio.shape[1] + action.shape[1])} transitions to fit, got "
-                f"{len(proprio)}; record more demonstrations"
+                f"proprio model: expected at least {_fewest(proprio, action)} transitions to fit, got {len(proprio)}; "
+                "record more demonstrations"
             )
         newest = slice(-config.newest, None)
         proprio, action, following = proprio[newest], action[newest], following[newest]
@@ -133,19 +136,65 @@ class _Alike:
         return int(self._order[first + int(share * (end - first)), tree])
 
 
-def fit_proprio(readers: Sequence[StoreReader], config: ProprioConfig) -> ProprioModel:
+class CrossFittedProprio:
+    """A ProprioModel per fold of episodes, fitted on the others; it imagines what begins in that fold.
+
+    The forest knows its own transitions: a replay of one would be told what really came of it, and what replays prove
+    would not hold for actions that nobody has taken.
+    """
+
+    def __init__(
+        self,
+        proprio: Float32,
+        action: Float32,
+        following: Float32,
+        episode: Rows,
+        config: ProprioConfig,
+        *,
+        command_index: int | None = None,
+    ) -> None:
+        """As ProprioModel; episode: (N,) numbers. A fold beside which there is too little is fitted on all.
+
+        Raises TooFewTransitionsError.
+        """
+        newest = slice(-config.newest, None)
+        fold = episode[newest] % config.folds
+        self._models = []
+        for left_out in range(config.folds):
+            others = fold != left_out
+            kept = others if others.sum() >= _fewest(proprio, action) else slice(None)
+            before, acted, after = (part[newest][kept] for part in (proprio, action, following))
+            self._models.append(ProprioModel(before, acted, after, config, command_index=command_index))
+
+    def step(self, proprio: Float32, action: Float32, rng: np.random.Generator, episode: Rows) -> Float32:
+        """Readings (B, P) behind `action` (B, A) of branches that began in the episodes `episode` (B,)."""
+        following, fold = np.empty_like(proprio), episode % len(self._models)
+        for number in np.unique(fold):
+            mine = fold == number
+            following[mine] = self._models[number].step(proprio[mine], action[mine], rng)
+        return following
+
+
+def fit_proprio(readers: Sequence[StoreReader], config: ProprioConfig) -> CrossFittedProprio:
     """Fitted on the newest real transitions of some stores; raises TooFewTransitionsError."""
     columns = [transitions(reader, config.newest) for reader in readers]
-    before, action, after = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    return ProprioModel(before, action, after, config, command_index=GRIPPER_COMMAND)
+    before, action, after, episode = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    return CrossFittedProprio(before, action, after, episode, config, command_index=GRIPPER_COMMAND)
 
 
-def transitions(reader: StoreReader, newest: int | None = None) -> tuple[Float32, Float32, Float32]:
-    """Readings before (N, P), actions (N, A) and readings after (N, P) of the newest transitions; None: of all."""
+def transitions(reader: StoreReader, newest: int | None = None) -> tuple[Float32, Float32, Float32, Rows]:
+    """Of the newest transitions, None: of all: readings (N, P), actions (N, A), readings after them, episodes (N,)."""
     rows = reader.valid_starts[: reader.num_settled][-newest if newest else None :]
     records = reader.records(rows)
+    seen = records["observation"]
     after = reader.records(rows + 1)["observation"]["proprio"]
-    return records["observation"]["proprio"], records["transition"]["action"], after
+    return seen["proprio"], records["transition"]["action"], after, seen["episode"].astype(np.int64)
+
+
+def _fewest(proprio: Float32, action: Float32) -> int:
+    """Transitions without which nothing is fitted."""
+    fewest: int = 2 * (proprio.shape[1] + action.shape[1])
+    return fewest
 
 
 def _features(proprio: Float32, action: Float32) -> NDArray[np.float64]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from rl.imagination.clip import Futures, Start
-from rl.imagination.proprio import ProprioModel
+from rl.imagination.proprio import CrossFittedProprio
 from rl.imagination.starts import StartPool
+from rl.replay.reader import Rows
 from robot.types import Float32, Label, Observation
 from worldmodel.clips import split, told
 from worldmodel.counterfactual import Motion
@@ -26,7 +27,7 @@ class VideoImaginer:
     def __init__(
         self,
         model: WorldModel,
-        proprio: ProprioModel | None,
+        proprio: CrossFittedProprio | None,
         pool: StartPool,
         motion: Motion,
         *,
@@ -65,6 +66,7 @@ class VideoImaginer:
             self.proprio,
             self._motion,
             first,
+            np.array([start.episode for start in starts], np.int64),
             np.random.default_rng([seed, 1]),
             self._period,
             self._max_risk,
@@ -78,15 +80,16 @@ class VideoSession:
         self,
         rollout: Rollout,
         spec: WorldModelSpec,
-        proprio: ProprioModel,
+        proprio: CrossFittedProprio,
         motion: Motion,
         first: Sequence[Observation],
+        episode: Rows,
         rng: np.random.Generator,
         period: float,
         max_risk: float,
     ) -> None:
         self._rollout, self._spec, self._proprio = rollout, spec, proprio
-        self._motion, self._rng = motion, rng
+        self._motion, self._episode, self._rng = motion, episode, rng
         self._observations = list(first)
         self._period, self._max_risk = period, max_risk
 
@@ -100,7 +103,7 @@ class VideoSession:
         executed = actions.clip(-1.0, 1.0)
         for index, pose in enumerate(self._motion.commanded_poses(readings)):
             executed[index, :6] = self._motion.allowed(pose, actions[index, :6].astype(np.float64))
-        following = self._proprio.step(readings, executed, self._rng)
+        following = self._proprio.step(readings, executed, self._rng, self._episode)
         between = np.stack([readings, following], axis=1)
         imagined = self._rollout.step(told(self._spec, executed[:, None], between)[:, 0])
         self._observations = [

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from rl.imagination.proprio import ProprioConfig, ProprioModel
+from rl.imagination.proprio import CrossFittedProprio, ProprioConfig, ProprioModel, TooFewTransitionsError
 from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env
 from robot.sim.expert import ExpertNoise
 from robot.tasks import PROPRIO_NAMES
@@ -107,3 +107,44 @@ def test_an_arm_that_presses_on_something_stays_where_it_is() -> None:
     x = np.c_[proprio, action[:, :1], np.ones(len(proprio))]
     line = x[new] @ np.linalg.lstsq(x[old], following[old, 0], rcond=None)[0]
     assert np.abs(line[presses]).mean() > 3 * np.abs(drawn[presses, 0]).mean()
+
+
+def test_a_replay_is_not_told_what_really_came_of_it(episodes: list[Steps]) -> None:
+    proprio, action, following = joined(episodes[:20])
+    number = np.repeat(np.arange(20), [len(steps[0]) for steps in episodes[:20]])
+
+    def known(drawn: Float32) -> float:
+        return float((np.abs(drawn - following).max(axis=1) < 1e-5).mean())
+
+    model = ProprioModel(proprio, action, following, ProprioConfig())
+    assert known(model.step(proprio, action, np.random.default_rng(0))) > 0.1
+    crossed = CrossFittedProprio(proprio, action, following, number, ProprioConfig())
+    assert known(crossed.step(proprio, action, np.random.default_rng(0), number)) == 0.0
+
+
+def test_branches_side_by_side_are_imagined_as_one_by_one(episodes: list[Steps]) -> None:
+    proprio, action, following = joined(episodes[:20])
+    number = np.repeat(np.arange(20), [len(steps[0]) for steps in episodes[:20]])
+    model, rng = CrossFittedProprio(proprio, action, following, number, ProprioConfig(noise=False)), np.random
+    drawn = model.step(proprio, action, rng.default_rng(0), number)
+    for row in (0, 40, len(proprio) - 1):
+        one = slice(row, row + 1)
+        alone = model.step(proprio[one], action[one], rng.default_rng(0), number[one])
+        np.testing.assert_allclose(drawn[one], alone, rtol=1e-6)
+
+
+def test_beside_too_few_other_transitions_an_episode_is_imagined_by_a_fit_on_all(
+    episodes: list[Steps],
+) -> None:
+    columns = joined(episodes[:8])
+    alone = np.zeros(len(columns[0]), np.int64)
+    model = CrossFittedProprio(*columns, alone, ProprioConfig())
+    of_all = ProprioModel(*columns, ProprioConfig())
+    proprio, action, _ = columns
+    np.testing.assert_array_equal(
+        model.step(proprio, action, np.random.default_rng(0), alone),
+        of_all.step(proprio, action, np.random.default_rng(0)),
+    )
+    few = slice(5)
+    with pytest.raises(TooFewTransitionsError, match="expected at least"):
+        CrossFittedProprio(*(column[few] for column in columns), alone[few], ProprioConfig())

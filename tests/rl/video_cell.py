@@ -13,7 +13,7 @@ from rl.build import make_schema
 from rl.demonstrations import record_demonstrations
 from rl.imagination.clip import Origin
 from rl.imagination.imagine import Imagination, ImaginationConfig
-from rl.imagination.proprio import ProprioConfig, ProprioModel
+from rl.imagination.proprio import ProprioConfig, fit_proprio
 from rl.imagination.starts import StartConfig, StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.reader import StoreReader
@@ -41,12 +41,7 @@ class Cell:
     def imagination(
         self, model: CopyLastFrame | None = None, max_risk: float = 1.0, **config: object
     ) -> Imagination:
-        demo = self.pool.readers[Origin.DEMO]
-        records = demo.records(demo.valid_starts)
-        after = demo.records(demo.valid_starts + 1)["observation"]["proprio"]
-        proprio = ProprioModel(
-            records["observation"]["proprio"], records["transition"]["action"], after, ProprioConfig()
-        )
+        proprio = fit_proprio([self.pool.readers[Origin.DEMO]], ProprioConfig())
         motion = Motion.of(self.env.robot.spec, self.env.robot.frames.action)
         imaginer = VideoImaginer(
             model or self.model, proprio, self.pool, motion, control_period=0.1, max_risk=max_risk
