@@ -50,6 +50,8 @@ NAMES = {
     "no_selection": "video, no selection",
     "full": "video, the whole loop",
     "full_long": "video, the whole loop in clips of 8",
+    "no_schedule_long": "video, no pacing, in clips of 8",
+    "oracle_labels_long": "video, true labels, in clips of 8",
     "full_linear": "video, paced by the linear approximation",
     "full_carried": "video, no pacing, 4 times as much imagined, and imagined states train the policy",
     "full_anchored": "video, and a tenth carried out as anchors",
