@@ -15,6 +15,8 @@ from worldmodel.clips import split, told
 from worldmodel.counterfactual import Motion
 from worldmodel.interface import Rollout, WorldModel, WorldModelSpec, begin
 
+NOT_FITTED = "video: nothing can be imagined before the arm's own readings are fitted"
+
 
 class VideoImaginer:
     """Branches from real frames. Nobody knows their outcome: every truth is UNKNOWN.
@@ -44,7 +46,7 @@ class VideoImaginer:
     def begin(self, starts: Sequence[Start], seed: int) -> VideoSession:
         """Branches from real states, whose frames before them are the context."""
         if self.proprio is None:
-            raise RuntimeError("video: nothing can be imagined before the arm's own readings are fitted")
+            raise RuntimeError(NOT_FITTED)
         history = self.model.spec.context_frames - 1
         clips = [self._pool.clip(start, 1, history) for start in starts]
         contexts = [split(clip, self.model.spec)[0] for clip in clips]
@@ -71,6 +73,15 @@ class VideoImaginer:
             self._period,
             self._max_risk,
         )
+
+    def readings(self, first: Float32, actions: Float32, seed: int) -> Float32:
+        """(T + 1, P): `first` (P,) of an episode that nothing was fitted on, and what follows `actions` (T, A)."""
+        if self.proprio is None:
+            raise RuntimeError(NOT_FITTED)
+        rng, found = np.random.default_rng([seed, 1]), [first[None]]
+        for action in actions:
+            found.append(self.proprio.step(found[-1], action[None], rng, np.zeros(1, np.int64)))
+        return np.concatenate(found)
 
 
 class VideoSession:

@@ -163,21 +163,26 @@ class VideoWorld:
         return [member.finish(Label.UNKNOWN, executed=False) for member in members]
 
     def relive(self, executed: Sequence[Trajectory]) -> list[Trajectory]:
-        """The last `horizon` steps of each, imagined from the real frames before them."""
+        """The last `horizon` steps of each, imagined from the real frames before them, readings as in groups."""
         return [self._relived(one) for one in executed]
 
     def _relived(self, real: Trajectory) -> Trajectory:
         if not len(real):
             return replace(real, lost=True)
-        model = self._imaginers[real.task].model
+        imaginer = self._imaginers[real.task]
+        model = imaginer.model
         begin = max(0, len(real) - min(self._horizon, model.spec.max_horizon))
         seed = int(self._rng.integers(2**31))
-        action = told(model.spec, real.action, np.stack([seen.proprio for seen in real.observations]))
+        readings = np.stack([seen.proprio for seen in real.observations])
+        readings[begin:] = imaginer.readings(readings[begin], real.action[begin:], seed)
+        action = told(model.spec, real.action, readings)
         imagined = model.rollout(_context(model, real, action, begin), action[None, begin:], seed)
         trusted = bool((imagined.risk[0] <= self._max_risk).all())
         frames = [
             Observation(
-                {view: images[0, t] for view, images in imagined.images.items()}, seen.proprio, seen.timestamp
+                {view: images[0, t] for view, images in imagined.images.items()},
+                readings[begin + 1 + t],
+                seen.timestamp,
             )
             for t, seen in enumerate(real.observations[begin + 1 :])
         ]
