@@ -20,6 +20,8 @@ from rl.digests import digest_of
 from rl.provenance import header, write_json
 from rl.runtime.interrupt import InterruptFlag
 from rl.schemas import BenchConfig
+from rl.world_models.inputs import published_path
+from worldmodel.interface import WorldModelError
 
 PACKAGES = ("torch", "mujoco", "numpy", "gymnasium")
 COPIED = [
@@ -190,15 +192,24 @@ def write_result(run: BenchRun) -> dict[str, Any]:
 def settings_digest(path: Path) -> str:
     """Of a run's config.yaml: equal where two runs differ in seed, device and places alone.
 
-    Of a path counts the file; of a directory only that there is one.
+    Of a path counts what lies there, see `_content`.
     """
     settings = OmegaConf.create(OmegaConf.to_yaml(read(path, "train"), resolve=True))
     for key in ELSEWHERE:
         OmegaConf.update(settings, key, None)
     for key in PATHS:
         if (given := OmegaConf.select(settings, key)) is not None:
-            OmegaConf.update(settings, key, digest_of(Path(given)) or "directory")
+            OmegaConf.update(settings, key, _content(Path(given)))
     return hashlib.sha256(OmegaConf.to_yaml(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _content(path: Path) -> str:
+    """Digest of a file, of the newest world model in a directory, or of a store's journal; "none" where it is gone."""
+    try:
+        path = published_path(path)
+    except WorldModelError:
+        path = path / "journal.jsonl"
+    return digest_of(path) or "none"
 
 
 def seeds_cell(results: Sequence[Mapping[str, Any]]) -> str:

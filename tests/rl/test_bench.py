@@ -40,6 +40,13 @@ def test_the_digest_is_of_settings_and_not_of_seed_device_and_places(tmp_path: P
     assert first != digest("c", "demos.path=here", one, "agent.discount=0.9")
     assert first != digest("d", "demos.path=here", other), "another world model"
     assert first != digest("e", one), "it records its own demonstrations"
+    stores = [tmp_path / name for name in ("recorded", "again")]
+    for store in stores:
+        store.mkdir()
+        (store / "journal.jsonl").write_text(store.name)
+    told = [digest(f"on_{store.name}", f"synthetic.video.anchors={store}") for store in stores]
+    assert told[0] != told[1], "other recordings"
+    assert told[0] == digest("f", f"synthetic.video.anchors={stores[0]}")
 
 
 @pytest.mark.parametrize(
