@@ -3,28 +3,32 @@
     python -m benchmarks.conditioning --models <version> <version> --runs runs/closed_loop/runs/insert_alone/*/0
 
 The models learned from the same recordings, with which no policy had to do. `CLIPS` stretches of the real episodes of
-each run, actions and motions as they were: PSNR in dB at each step, of the model and of the copied last frame. Writes
-benchmarks/results/conditioning.json.
+each run, actions as they were: PSNR in dB at each step, of the model and of the copied last frame. A model that is told
+the motion is judged twice: with the one that really followed (`real`), which says what there is to gain, and with that
+of imagined readings (`imagined`), which is what a run has. Writes benchmarks/results/conditioning.json.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from rl.imagination.proprio import CrossFittedProprio, ProprioConfig, fit_proprio
 from rl.provenance import RESULTS, header, write
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Holdout
 from rl.runtime.run_dir import RunDir
 from rl.world_models.data import ClipData
 from rl.world_models.inputs import check_fits
+from robot.types import Array, Clip
 from worldmodel.evaluate import evaluate
 from worldmodel.factory import load_world_model
+from worldmodel.interface import Conditioning
 
 CLIPS, STEPS = 64, 8
 OUT = RESULTS / "conditioning.json"
@@ -45,27 +49,42 @@ def main() -> int:
 
 
 def rows_of(path: Path, run: RunDir) -> list[dict[str, Any]]:
-    """One model on one run, a row per view."""
+    """One model on one run, a row per view and motion."""
     model, reader = load_world_model(path, device=torch.device("cpu")), StoreReader(run.real)
     check_fits(model.spec, reader.schema)
     everything = Holdout(episodes=tuple(range(reader.num_episodes)))
     data, past = ClipData([reader], [everything]), model.spec.context_frames - 1
-    report = evaluate(model, data.held_out(CLIPS, STEPS, past, np.random.default_rng(0)))
-
-    def curve(view: str, copied: bool) -> Sequence[float]:
-        return [round(float(value), 2) for value in report.curve(view, "psnr", copied=copied)]
-
+    clip = data.held_out(CLIPS, STEPS, past, np.random.default_rng(0))
+    motions = {"real": clip}
+    if model.spec.conditioning is Conditioning.MEASURED:
+        proprio = fit_proprio([StoreReader(run.demo), reader], ProprioConfig())
+        motions["imagined"] = with_imagined_readings(clip, proprio)
     return [
         {
             "run": "/".join(run.path.resolve().parts[-3:]),
             "conditioning": model.spec.conditioning.value,
+            "motion": motion,
             "view": view,
             "clips": len(report.episode),
-            "psnr": curve(view, False),
-            "copied": curve(view, True),
+            "psnr": _rounded(report.curve(view, "psnr")),
+            "copied": _rounded(report.curve(view, "psnr", copied=True)),
         }
+        for motion, shown in motions.items()
+        for report in [evaluate(model, shown)]
         for view in report.views
     ]
+
+
+def with_imagined_readings(clip: Clip, proprio: CrossFittedProprio) -> Clip:
+    """The clip whose readings behind the start are imagined from its actions."""
+    past = clip.history
+    rng, table = np.random.default_rng(0), clip.proprio.copy()
+    table[:, past:] = proprio.rollout(table[:, past], clip.action[:, past:], rng, clip.episode)
+    return replace(clip, proprio=table)
+
+
+def _rounded(curve: Array) -> list[float]:
+    return [round(float(value), 2) for value in curve]
 
 
 if __name__ == "__main__":

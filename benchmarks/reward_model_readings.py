@@ -117,10 +117,8 @@ def imagined(
         starts = np.array([last, rng.integers(last + 1)])
         real = gather_clips(reader, episode.info.first_row + starts, HORIZON, world.spec.context_frames - 1)
         context, _ = split(real, world.spec)
-        action, read = real.action[:, real.history :], [real.proprio[:, real.history]]
-        for step in range(HORIZON):
-            read.append(proprio.step(read[-1], action[:, step], rng, real.episode))
-        table = np.stack(read, axis=1)
+        action = real.action[:, real.history :]
+        table = proprio.rollout(real.proprio[:, real.history], action, rng, real.episode)
         frames = world.rollout(context, told(world.spec, action, table), int(rng.integers(2**31))).images
         for index, start in enumerate(starts):
             label = np.full(HORIZON + 1, Label.UNKNOWN, np.int8)

@@ -174,6 +174,13 @@ class CrossFittedProprio:
             following[mine] = self._models[number].step(proprio[mine], action[mine], rng)
         return following
 
+    def rollout(self, proprio: Float32, actions: Float32, rng: np.random.Generator, episode: Rows) -> Float32:
+        """(B, T + 1, P): `proprio` (B, P), and what follows `actions` (B, T, A) step by step; see `step`."""
+        found = [proprio]
+        for t in range(actions.shape[1]):
+            found.append(self.step(found[-1], actions[:, t], rng, episode))
+        return np.stack(found, axis=1)
+
 
 def fit_proprio(readers: Sequence[StoreReader], config: ProprioConfig) -> CrossFittedProprio:
     """Fitted on the newest real transitions of some stores; raises TooFewTransitionsError."""

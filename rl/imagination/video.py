@@ -78,10 +78,9 @@ class VideoImaginer:
         """(T + 1, P): `first` (P,) of an episode that nothing was fitted on, and what follows `actions` (T, A)."""
         if self.proprio is None:
             raise RuntimeError(NOT_FITTED)
-        rng, found = np.random.default_rng([seed, 1]), [first[None]]
-        for action in actions:
-            found.append(self.proprio.step(found[-1], action[None], rng, np.zeros(1, np.int64)))
-        return np.concatenate(found)
+        rng, elsewhere = np.random.default_rng([seed, 1]), np.zeros(1, np.int64)
+        found: Float32 = self.proprio.rollout(first[None], actions[None], rng, elsewhere)[0]
+        return found
 
 
 class VideoSession:
