@@ -108,7 +108,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=300, help="recordings for the two models")
     parser.add_argument("--anchors", type=int, default=60, help="recordings that calibrate")
     parser.add_argument("--minutes", type=float, default=8.0, help="processor time of the world model")
-    parser.add_argument("--conditioning", default="MEASURED", choices=[one.name for one in Conditioning])
+    parser.add_argument("--conditioning", default="COMMANDED", choices=[one.name for one in Conditioning])
     parser.add_argument(
         "--readings",
         nargs="*",
