@@ -45,10 +45,11 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
     world, judge = folder / "world_model", folder / "reward_model.safetensors"
     asked = {name: getattr(options, name) for name in ("episodes", "anchors", "minutes")}
     asked["shares"] = {kind.value: share for kind, share in WIDE.items()}
+    asked["extra_steps"] = EXTRA_STEPS
     asked["readings"], asked["conditioning"] = options.readings, options.conditioning
     made, costs = folder / "made_with.json", folder / "costs.json"
     # What models from before there was a choice were made with.
-    before = {"readings": [], "conditioning": "COMMANDED"}
+    before = {"extra_steps": 0, "readings": [], "conditioning": "COMMANDED"}
     if made.exists() and before | json.loads(made.read_text()) != asked:
         raise SystemExit(
             f"{folder}: models made with {made.read_text().strip()}, asked for {asked}; choose another --directory"
