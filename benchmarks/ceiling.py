@@ -57,7 +57,6 @@ NAMES = {
     "full_before": "video of former models, the whole loop",
     "full_long_before": "video of former models, the whole loop in clips of 8",
     "oracle_labels_before": "video of former models, true labels",
-    "full_measured": "video, the whole loop, the world model told the measured motion",
     "full_linear": "video, paced by the linear approximation",
     "full_carried": "video, no pacing, 4 times as much imagined, and imagined states train the policy",
     "full_anchored": "video, and a tenth carried out as anchors",

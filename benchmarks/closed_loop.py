@@ -28,7 +28,6 @@ from rl.world_models.inputs import published_path
 from rl.world_models.training import MARK
 from robot.factory import make_task
 from worldmodel.adapt import Versions
-from worldmodel.interface import Conditioning
 
 PRESETS = {"press": "press_scarce", "insert": "insert_alone", "pick_place": "pick_place_scarce"}
 KEPT = RESULTS / "closed_loop"
@@ -45,11 +44,10 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
     world, judge = folder / "world_model", folder / "reward_model.safetensors"
     asked = {name: getattr(options, name) for name in ("episodes", "anchors", "minutes")}
     asked["shares"] = {kind.value: share for kind, share in WIDE.items()}
-    asked["extra_steps"] = EXTRA_STEPS
-    asked["readings"], asked["conditioning"] = options.readings, options.conditioning
+    asked["extra_steps"], asked["readings"] = EXTRA_STEPS, options.readings
     made, costs = folder / "made_with.json", folder / "costs.json"
     # What models from before there was a choice were made with.
-    before = {"extra_steps": 0, "readings": [], "conditioning": "COMMANDED"}
+    before = {"extra_steps": 0, "readings": []}
     if made.exists() and before | json.loads(made.read_text()) != asked:
         raise SystemExit(
             f"{folder}: models made with {made.read_text().strip()}, asked for {asked}; choose another --directory"
@@ -62,7 +60,7 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
             record(play, config.robot, options.episodes, 0, WIDE, EXTRA_STEPS)
             record(anchors, config.robot, options.anchors, 1, WIDE, EXTRA_STEPS)
         with counted(costs, "world_model_cpu_s", world):
-            train_world_model(play, world, options.minutes, options.conditioning)
+            train_world_model(play, world, options.minutes)
         with counted(costs, "reward_model_cpu_s", judge):
             hold = make_task(task).spec.hold_steps
             learned = [f"data.paths=[{play}]", f"replay.world_model={published_path(world)}"]
@@ -77,13 +75,12 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
     ]
 
 
-def train_world_model(data: Path, out: Path, minutes: float, conditioning: str) -> None:
+def train_world_model(data: Path, out: Path, minutes: float) -> None:
     """Publish one that has learned from `data` for so many processor minutes, unless one is published there."""
     if Versions(out / "versions").all():
         return
     begun = ["resume=true"] if (out / MARK).exists() else []
     asked = [f"data={data}", f"out={out}", f"cpu_minutes={minutes}", "horizon=12"]
-    asked.append(f"model.conditioning={conditioning}")
     finish(finetune_world_model.main([*asked, *begun]))
 
 
@@ -109,7 +106,6 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=300, help="recordings for the two models")
     parser.add_argument("--anchors", type=int, default=60, help="recordings that calibrate")
     parser.add_argument("--minutes", type=float, default=8.0, help="processor time of the world model")
-    parser.add_argument("--conditioning", default="COMMANDED", choices=[one.name for one in Conditioning])
     parser.add_argument(
         "--readings",
         nargs="*",

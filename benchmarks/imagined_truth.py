@@ -31,14 +31,13 @@ from rl.provenance import RESULTS, header, write
 from rl.relived import Relived, held_clips, relived
 from rl.replay.reader import StoreReader
 from rl.reward_models.loading import load_for_labels
-from rl.runtime.given import own_reward_model, own_versions
+from rl.runtime.given import own_reward_model
 from rl.runtime.imagining import layout_seed
 from rl.runtime.run_dir import RunDir
 from rl.statistics import wilson_interval
 from rl.synthetic import ImaginedBy
 from robot.factory import make_robot_env, make_task
 from robot.types import Label
-from worldmodel import checkpoint
 from worldmodel.metrics import psnr
 
 Images = NDArray[np.uint8]  # (T, H, W, 3)
@@ -97,11 +96,7 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
             told[clip.kind.value].append(_tell(clip, *carried_out, labels))
     env.close()
     told["all"] = [one for of in list(told.values()) for one in of]
-    whence = {
-        "conditioning": _conditioning(run),
-        "from_clip": held[0] if held else None,
-        "of_clips": synthetic.num_episodes,
-    }
+    whence = {"from_clip": held[0] if held else None, "of_clips": synthetic.num_episodes}
     rows = [
         {"arm": path.parts[-2], "seed": run.config.seed, "actions": kind, **whence, **rates(clips)}
         for kind, clips in told.items()
@@ -109,12 +104,6 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
     for row in rows:
         print(row, flush=True)
     return rows
-
-
-def _conditioning(run: RunDir) -> str | None:
-    """What the newest world model of the run is told; None where it has none."""
-    versions = own_versions(run)
-    return checkpoint.read(versions.newest_path()).spec.conditioning.value if versions.all() else None
 
 
 def _reward_model(run: RunDir, proprio_names: Sequence[str]) -> ShowsSuccess | None:

@@ -27,7 +27,7 @@ from rl.reward_models.data import KnownEpisode
 from robot.factory import RobotConfig, make_robot_env
 from robot.geometry import DeltaFrame
 from robot.types import Array, Float32, Label
-from worldmodel.clips import only_commanded, split
+from worldmodel.clips import split
 from worldmodel.counterfactual import CounterfactualConfig, Motion, perturb
 from worldmodel.interface import Context, WorldModel
 
@@ -65,7 +65,6 @@ def execute(
     world: WorldModel, episodes: Sequence[KnownEpisode], seed: int, per_episode: int, rng: np.random.Generator
 ) -> Branches:
     """Perturb, imagine and execute `per_episode` stretches of every episode of a store recorded with `seed`."""
-    only_commanded(world.spec, "counterfactuals")
     reader = episodes[0].reader
     env = make_robot_env(RobotConfig(task=reader.schema.task))
     env.robot.spec = replace(env.robot.spec, max_steps=FAR)

@@ -42,7 +42,7 @@ from rl.runtime.run_dir import RunDir
 from rl.world_models.inputs import published_path
 from robot.factory import make_task
 from robot.types import Float32, Label
-from worldmodel.clips import split, told
+from worldmodel.clips import split
 from worldmodel.factory import load_world_model
 from worldmodel.interface import WorldModel
 
@@ -119,7 +119,7 @@ def imagined(
         context, _ = split(real, world.spec)
         action = real.action[:, real.history :]
         table = proprio.rollout(real.proprio[:, real.history], action, rng, real.episode)
-        frames = world.rollout(context, told(world.spec, action, table), int(rng.integers(2**31))).images
+        frames = world.rollout(context, action, int(rng.integers(2**31))).images
         for index, start in enumerate(starts):
             label = np.full(HORIZON + 1, Label.UNKNOWN, np.int8)
             known = episode.label[start : start + HORIZON + 1]

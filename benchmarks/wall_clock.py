@@ -56,7 +56,6 @@ def main() -> int:
             print(rows[-1], flush=True)
     asked = {"arms": options.arms, "seeds": options.seeds, "episodes": [options.episodes]}
     asked |= {"anchors": [options.anchors], "minutes": [options.minutes], "readings": options.readings}
-    asked |= {"conditioning": [options.conditioning]}
     command = "python -m benchmarks.wall_clock " + " ".join(
         f"--{name} {' '.join(map(str, values))}" for name, values in asked.items()
     )

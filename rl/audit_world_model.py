@@ -25,7 +25,6 @@ from robot.factory import RobotConfig, make_expert, make_robot_env
 from robot.sim.expert import ExpertNoise
 from robot.types import Clip, Float32, Observation
 from worldmodel.audit import audit
-from worldmodel.clips import only_commanded
 from worldmodel.counterfactual import Motion, make_branches
 
 PACKAGES = ("mujoco", "numpy", "torch")
@@ -44,7 +43,6 @@ def _audit(overrides: list[str]) -> int:
         console = Console(width=140)  # tables in a file or a pipe keep their columns
     version = published(Path(config.model), config.device)
     spec = version.model.spec
-    only_commanded(spec, "audit-world-model")
     robot, policy = _policy(config)
     unseen = [view for view in spec.views if view not in robot.views]
     env = make_robot_env(replace(robot, views=[*robot.views, *unseen]), seed=config.seed)

@@ -20,14 +20,10 @@ from rl.world_models.report import Row, merge_rows, resolution_note, save_pictur
 from robot.types import Clip
 from worldmodel.evaluate import evaluate
 from worldmodel.following import action_following
-from worldmodel.interface import Conditioning, WorldModel, WorldModelError
+from worldmodel.interface import WorldModel, WorldModelError
 
 PACKAGES = ("numpy", "torch")
 PROBE_CLIPS = 512  # real steps on which the probe of action following is fitted
-OF_THE_FUTURE = (
-    "told the motion that really followed, which imagination only guesses: no figures to put beside those of a model "
-    "that is told commands"
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,20 +50,18 @@ def _evaluate(overrides: list[str]) -> int:
             config.name or data.schema.task, config.model_name or version.kind, data.hz, config.horizons
         )
         hz = data.hz
-    told = model.spec.conditioning
-    rows = [row | {"conditioning": told.value} | scores for row in rows]
+    rows = [row | scores for row in rows]
     out = Path(config.out) if config.out else version.path.parent.parent / "evaluation"
     head = provenance.header(
         "world_model", shlex.join(["groundhog", "evaluate-world-model", *overrides]), PACKAGES
     )
     provenance.write(out / "evaluation.json", head | {"model": str(version.path)}, rows)
     if config.results:
-        names = set(map(_name, rows))
-        merge_rows(Path(config.results), head, rows, lambda row: _name(row) in names)
+        names = {(row["data"], row["model"]) for row in rows}
+        merge_rows(Path(config.results), head, rows, lambda row: (row.get("data"), row.get("model")) in names)
     console.print(score_table(rows))
     for line in (
         missing,
-        OF_THE_FUTURE if told is Conditioning.MEASURED else "",
         f"version {report.version}; in brackets the last frame copied; {resolution_note(report, lpips)}",
         f"action following {_shown(scores['following'])} of 1; "
         f"risk against error {_shown(scores['risk_correlation'])}, rank correlation within a step",
@@ -76,11 +70,6 @@ def _evaluate(overrides: list[str]) -> int:
         if line:
             console.print(line, soft_wrap=True, highlight=False)
     return 0
-
-
-def _name(row: Row) -> tuple[object, ...]:
-    """Rows from before there was a choice are of models that were told commands."""
-    return row.get("data"), row.get("model"), row.get("conditioning", Conditioning.COMMANDED.value)
 
 
 def _following(model: WorldModel, data: ClipData, clip: Clip, rng: np.random.Generator) -> Row:

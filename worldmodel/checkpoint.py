@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from worldmodel.interface import ActionNormalisation, Conditioning, WorldModelError, WorldModelSpec
+from worldmodel.interface import ActionNormalisation, WorldModelError, WorldModelSpec
 
 FORMAT = 1
 _KEY = "groundhog_world_model"
@@ -58,7 +58,6 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         "action_meaning": spec.action.meaning,
         "context_frames": spec.context_frames,
         "max_horizon": spec.max_horizon,
-        "conditioning": spec.conditioning.value,
         "config": checkpoint.config,
         "scores": dict(checkpoint.scores),
         "learned": None if checkpoint.learned is None else sorted(checkpoint.learned),
@@ -88,17 +87,17 @@ def read(path: Path) -> Checkpoint:
             raise WorldModelError(
                 f"{path}: expected format {FORMAT}, got {meta['format']}; read it with the version that wrote it"
             )
+        if (motion := meta.get("conditioning", "commanded")) != "commanded":
+            raise WorldModelError(
+                f"{path}: expected a model that is told the commanded motion, got {motion}; train a new model"
+            )
         action = ActionNormalisation(
             np.asarray(meta["action_offset"], np.float32),
             np.asarray(meta["action_scale"], np.float32),
             str(meta["action_meaning"]),
         )
         views = {str(view): (int(size[0]), int(size[1])) for view, size in meta["views"]}
-        # Files from before there was a choice are of models that were told commands.
-        conditioning = Conditioning(meta.get("conditioning", Conditioning.COMMANDED.value))
-        spec = WorldModelSpec(
-            views, action, int(meta["context_frames"]), int(meta["max_horizon"]), conditioning
-        )
+        spec = WorldModelSpec(views, action, int(meta["context_frames"]), int(meta["max_horizon"]))
         found = Checkpoint(
             kind=str(meta["kind"]),
             spec=spec,
@@ -125,7 +124,6 @@ def check_same(path: Path, stored: WorldModelSpec, wanted: WorldModelSpec) -> No
     pairs: list[tuple[str, object, object]] = [
         ("views (height, width)", list(wanted.views.items()), list(stored.views.items())),
         ("context_frames", wanted.context_frames, stored.context_frames),
-        ("conditioning", wanted.conditioning.value, stored.conditioning.value),
         ("action normalisation offset", mine.offset.tolist(), theirs.offset.tolist()),
         ("action normalisation scale", mine.scale.tolist(), theirs.scale.tolist()),
         ("action normalisation meaning", mine.meaning, theirs.meaning),

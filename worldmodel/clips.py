@@ -12,18 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from robot.types import Clip, Float32
-from worldmodel.interface import ClipSource, Conditioning, Context, WorldModelError, WorldModelSpec
+from worldmodel.interface import ClipSource, Context, WorldModelError, WorldModelSpec
 
 SCALE_PERCENTILE = 99.0
-POSE = 6  # entries of the tool's pose at the head of a proprio vector, and of its motion at the head of an action
-MOTION_UNIT = np.repeat(
-    np.array([0.01, 0.05], np.float32), 3
-)  # m and rad per step, what a measured motion of 1 is
 
 
 @dataclass(frozen=True)
 class Future:
-    """What followed B contexts. action: (B, n, A), as `told`. images: view -> (B, n, H, W, 3) uint8, after each action.
+    """What followed B contexts. action: (B, n, A), stored. images: view -> (B, n, H, W, 3) uint8, after each action.
 
     valid: (B, n), False behind the end of the episode, where the last frame is repeated.
     """
@@ -40,49 +36,13 @@ def split(clip: Clip, spec: WorldModelSpec) -> tuple[Context, Future]:
     """
     past = spec.context_frames - 1
     _check(clip, spec, past)
-    action = told(spec, clip.action, clip.proprio)
-    context = Context({view: clip.images[view][:, : past + 1] for view in spec.views}, action[:, :past])
+    context = Context({view: clip.images[view][:, : past + 1] for view in spec.views}, clip.action[:, :past])
     future = Future(
-        action[:, past:],
+        clip.action[:, past:],
         {view: clip.images[view][:, past + 1 :] for view in spec.views},
         clip.valid[:, past:],
     )
     return context, future
-
-
-def told(spec: WorldModelSpec, action: Float32, proprio: Float32) -> Float32:
-    """What a model of this spec is told of stored actions (..., T, A) between readings (..., T + 1, P): (..., T, A).
-
-    COMMANDED: the actions. MEASURED: the first six entries are the change of the tool's pose, position and rotation
-    vector, in MOTION_UNIT; the gripper's stays as commanded. In contact a command moves nothing, and only the readings
-    say so. Raises WorldModelError where a pose is not finite.
-    """
-    if spec.conditioning is Conditioning.COMMANDED:
-        return action
-    change = np.diff(proprio[..., :POSE], axis=-2)
-    change[..., 3:] = _turned(change[..., 3:], proprio[..., 1:, 3:POSE])
-    if not np.isfinite(change).all():
-        raise WorldModelError("clip.proprio: expected finite poses, got NaN or infinity; remove that episode")
-    motion: Float32 = np.concatenate([change / MOTION_UNIT, action[..., POSE:]], axis=-1, dtype=np.float32)
-    return motion
-
-
-def _turned(change: Float32, after: Float32) -> Float32:
-    """The smaller change to rotation vectors `after` (..., 3): a full turn back they name the same rotation."""
-    angle = np.linalg.norm(after, axis=-1, keepdims=True)
-    around = change - 2.0 * np.pi * after / np.maximum(angle, 1e-6)
-    shorter = np.linalg.norm(around, axis=-1, keepdims=True) < np.linalg.norm(change, axis=-1, keepdims=True)
-    smaller: Float32 = np.where(shorter, around, change)
-    return smaller
-
-
-def only_commanded(spec: WorldModelSpec, place: str) -> None:
-    """Raise WorldModelError where a model would need readings of actions that nobody has taken."""
-    if spec.conditioning is not Conditioning.COMMANDED:
-        raise WorldModelError(
-            f"{place}: this world model is told the measured motion, which nobody has measured for actions that were "
-            "never taken; train one with model.conditioning=COMMANDED for it"
-        )
 
 
 def _check(clip: Clip, spec: WorldModelSpec, past: int) -> None:

@@ -13,7 +13,7 @@ from worldmodel.baselines import CopyLastFrame, TrainMean
 from worldmodel.cosmos import persistence, release
 from worldmodel.cosmos.model import CosmosConfig
 from worldmodel.edm import EdmConfig, EdmModel
-from worldmodel.interface import Conditioning, WorldModel, WorldModelError, WorldModelSpec
+from worldmodel.interface import WorldModel, WorldModelError, WorldModelSpec
 from worldmodel.warp_model import FlowWarpConfig, FlowWarpModel
 
 
@@ -29,16 +29,11 @@ class ModelKind(Enum):
 
 @dataclass(frozen=True)
 class WorldModelConfig:
-    """Which model, what it starts from, what it is told and how far it sees.
-
-    context_frames, max_horizon: control steps. conditioning: MEASURED needs the tool's pose among the readings, and an
-    arm whose readings are imagined too.
-    """
+    """Which model, what it starts from and how far it sees. context_frames, max_horizon: control steps."""
 
     kind: ModelKind = ModelKind.FLOW_WARP
     context_frames: int = 2
     max_horizon: int = 24
-    conditioning: Conditioning = Conditioning.COMMANDED
     flow_warp: FlowWarpConfig = field(default_factory=FlowWarpConfig)
     edm: EdmConfig = field(default_factory=EdmConfig)
     cosmos: CosmosConfig = field(default_factory=CosmosConfig)

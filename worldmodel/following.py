@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robot.types import Array, Clip, Float32
-from worldmodel.clips import split, told
+from worldmodel.clips import split
 from worldmodel.counterfactual import MOTION_DIM
 from worldmodel.interface import Context, WorldModel, WorldModelError
 from worldmodel.metrics import psnr
@@ -145,7 +145,7 @@ def _fit(model: WorldModel, train: Clip, config: FollowingConfig) -> MotionProbe
         view: np.stack([train.images[view][:, :-1][valid], train.images[view][:, 1:][valid]], axis=1)
         for view in model.spec.views
     }
-    return MotionProbe(pairs, told(model.spec, train.action, train.proprio)[valid], config.ridge)
+    return MotionProbe(pairs, train.action[valid], config.ridge)
 
 
 def _elsewhere(count: int, rng: np.random.Generator) -> NDArray[np.int64]:

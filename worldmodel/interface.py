@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -50,27 +49,18 @@ class ActionNormalisation:
         return normalised
 
 
-class Conditioning(Enum):
-    """What a model is told of each step; checkpoints hold the values."""
-
-    COMMANDED = "commanded"  # the stored action
-    MEASURED = "measured"  # its motion entries replaced by what the tool has moved, see worldmodel.clips.told
-
-
 @dataclass(frozen=True)
 class WorldModelSpec:
     """What a model sees and predicts; equal for every version of one run.
 
     views: view -> (H, W) of the frames that go in and come out, in the order of the network's channels.
-    context_frames: K, real frames that a rollout starts from. max_horizon: longest rollout, in steps. conditioning:
-    what stands for the actions of every context and rollout.
+    context_frames: K, real frames that a rollout starts from. max_horizon: longest rollout, in steps.
     """
 
     views: Mapping[str, tuple[int, int]]
     action: ActionNormalisation
     context_frames: int = 4
     max_horizon: int = 24
-    conditioning: Conditioning = Conditioning.COMMANDED
 
     def __post_init__(self) -> None:
         if not self.views:

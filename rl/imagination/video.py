@@ -11,9 +11,9 @@ from rl.imagination.proprio import CrossFittedProprio
 from rl.imagination.starts import StartPool
 from rl.replay.reader import Rows
 from robot.types import Float32, Label, Observation
-from worldmodel.clips import split, told
+from worldmodel.clips import split
 from worldmodel.counterfactual import Motion
-from worldmodel.interface import Rollout, WorldModel, WorldModelSpec, begin
+from worldmodel.interface import Rollout, WorldModel, begin
 
 NOT_FITTED = "video: nothing can be imagined before the arm's own readings are fitted"
 
@@ -64,7 +64,6 @@ class VideoImaginer:
         ]
         return VideoSession(
             begin(self.model, context, seed),
-            self.model.spec,
             self.proprio,
             self._motion,
             first,
@@ -89,7 +88,6 @@ class VideoSession:
     def __init__(
         self,
         rollout: Rollout,
-        spec: WorldModelSpec,
         proprio: CrossFittedProprio,
         motion: Motion,
         first: Sequence[Observation],
@@ -98,8 +96,8 @@ class VideoSession:
         period: float,
         max_risk: float,
     ) -> None:
-        self._rollout, self._spec, self._proprio = rollout, spec, proprio
-        self._motion, self._episode, self._rng = motion, episode, rng
+        self._rollout, self._proprio, self._motion = rollout, proprio, motion
+        self._episode, self._rng = episode, rng
         self._observations = list(first)
         self._period, self._max_risk = period, max_risk
 
@@ -113,9 +111,8 @@ class VideoSession:
         executed = actions.clip(-1.0, 1.0)
         for index, pose in enumerate(self._motion.commanded_poses(readings)):
             executed[index, :6] = self._motion.allowed(pose, actions[index, :6].astype(np.float64))
+        imagined = self._rollout.step(executed)
         following = self._proprio.step(readings, executed, self._rng, self._episode)
-        between = np.stack([readings, following], axis=1)
-        imagined = self._rollout.step(told(self._spec, executed[:, None], between)[:, 0])
         self._observations = [
             Observation(
                 images={view: frames[index, 0] for view, frames in imagined.images.items()},

@@ -119,14 +119,12 @@ def make_video(
     settings, device = config.synthetic.video, torch.device(config.device)
     board = run.board()
     data = ClipData(list(pool.readers.values()), [settings.holdout] * len(pool.readers))
+    spec = make_spec(data.schema, settings.model.context_frames, settings.model.max_horizon)
     versions = own_versions(run)
+    load = partial(load_world_model, device=device, spec=spec)
     online = pool.readers[Origin.ONLINE]
     first = first_version(run, settings.world_model)
     start = first.path
-    model = settings.model
-    conditioning = model.conditioning if start is None else checkpoint.read(start).spec.conditioning
-    spec = make_spec(data.schema, model.context_frames, model.max_horizon, (), conditioning)
-    load = partial(load_world_model, device=device, spec=spec)
     lessons = Lessons(
         pool.readers,
         settings.holdout,

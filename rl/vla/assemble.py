@@ -210,10 +210,7 @@ def _video_world(
         path = published_path(Path(settings.world_models[task]))
         model = load_world_model(path, device=device)
         schema = demos[task].schema
-        mine = model.spec
-        check_same(
-            path, mine, make_spec(schema, mine.context_frames, mine.max_horizon, (), mine.conditioning)
-        )
+        check_same(path, model.spec, make_spec(schema, model.spec.context_frames, model.spec.max_horizon))
         if settings.horizon > model.spec.max_horizon:
             raise ConfigError(
                 f"imagination.horizon={settings.horizon}: {path} imagines at most {model.spec.max_horizon} steps"

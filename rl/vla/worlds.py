@@ -16,7 +16,6 @@ from rl.vla.trajectory import Recording, Sampler, Trajectory
 from robot.env import RobotEnv
 from robot.sim.branch import Moment, capture, restore
 from robot.types import Float32, Image, Label, Observation
-from worldmodel.clips import told
 from worldmodel.interface import Context, WorldModel
 
 
@@ -173,15 +172,13 @@ class VideoWorld:
         model = imaginer.model
         begin = max(0, len(real) - min(self._horizon, model.spec.max_horizon))
         seed = int(self._rng.integers(2**31))
-        readings = np.stack([seen.proprio for seen in real.observations])
-        readings[begin:] = imaginer.readings(readings[begin], real.action[begin:], seed)
-        action = told(model.spec, real.action, readings)
-        imagined = model.rollout(_context(model, real, action, begin), action[None, begin:], seed)
+        readings = imaginer.readings(real.observations[begin].proprio, real.action[begin:], seed)
+        imagined = model.rollout(_context(model, real, begin), real.action[None, begin:], seed)
         trusted = bool((imagined.risk[0] <= self._max_risk).all())
         frames = [
             Observation(
                 {view: images[0, t] for view, images in imagined.images.items()},
-                readings[begin + 1 + t],
+                readings[t + 1],
                 seen.timestamp,
             )
             for t, seen in enumerate(real.observations[begin + 1 :])
@@ -195,15 +192,15 @@ class VideoWorld:
         self._rng.bit_generator.state = state["rng"]
 
 
-def _context(model: WorldModel, real: Trajectory, action: Float32, step: int) -> Context:
-    """The frames up to observation `step`, and `action` between them; before the first the arm rested."""
+def _context(model: WorldModel, real: Trajectory, step: int) -> Context:
+    """The frames up to observation `step`; before the first it is repeated, and the arm rested."""
     steps = range(step - model.spec.context_frames + 1, step + 1)
 
     def frames(view: str) -> list[Image]:
         return [real.observations[max(0, t)].images[view] for t in steps]
 
-    still = np.zeros_like(action[0])
-    past: list[Float32] = [action[t] if t >= 0 else still for t in steps[:-1]]
+    still = np.zeros_like(real.action[0])
+    past: list[Float32] = [real.action[t] if t >= 0 else still for t in steps[:-1]]
     return Context(
         {view: np.stack(frames(view))[None] for view in model.spec.views},
         np.array(past, np.float32).reshape(1, len(past), model.spec.action_dim),

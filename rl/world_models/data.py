@@ -13,11 +13,8 @@ from rl.replay.fingerprint import fingerprints
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import ClipSampler, Holdout, PartConfig, Split, concatenate_clips, gather_clips
 from rl.replay.schema import StoreSchema
-from robot.frames import ProprioFrame
-from robot.tasks import PROPRIO_NAMES
-from robot.types import ACTION_DIM, Clip
-from worldmodel.clips import POSE
-from worldmodel.interface import ActionNormalisation, Conditioning, WorldModelError, WorldModelSpec
+from robot.types import Clip
+from worldmodel.interface import ActionNormalisation, WorldModelError, WorldModelSpec
 
 REAL_STORES = ("demo", "real")  # of a run directory; what was imagined there teaches no world model
 
@@ -35,15 +32,9 @@ def real_stores(path: Path) -> list[Path]:
 
 
 def make_spec(
-    schema: StoreSchema,
-    context_frames: int,
-    max_horizon: int,
-    views: Sequence[str] = (),
-    conditioning: Conditioning = Conditioning.COMMANDED,
+    schema: StoreSchema, context_frames: int, max_horizon: int, views: Sequence[str] = ()
 ) -> WorldModelSpec:
     """What a world model of this store sees; `views` chooses some, all without. Raises WorldModelError."""
-    if conditioning is Conditioning.MEASURED:
-        _check_measured(schema)
     if not schema.views:
         raise WorldModelError(
             "this store holds no images (it was recorded with robot.obs=STATE); a world model needs a camera"
@@ -59,24 +50,7 @@ def make_spec(
         action=ActionNormalisation.identity(schema.action_dim, json.dumps(meaning)),
         context_frames=context_frames,
         max_horizon=max_horizon,
-        conditioning=conditioning,
     )
-
-
-def _check_measured(schema: StoreSchema) -> None:
-    """Raise WorldModelError where the store does not say how the tool has moved, see `worldmodel.clips.told`."""
-    base = ProprioFrame.BASE.value
-    facts = (
-        ("the readings first", PROPRIO_NAMES[:POSE], tuple(schema.proprio.names[:POSE])),
-        ("a proprio_frame of", base, schema.metadata.get("proprio_frame", base)),
-        ("action entries, the motion and the gripper,", ACTION_DIM, schema.action_dim),
-    )
-    for name, expected, got in facts:
-        if got != expected:
-            raise WorldModelError(
-                f"conditioning=MEASURED: expected {name} {expected}, the store has {got}; take a model that was "
-                "trained with model.conditioning=COMMANDED"
-            )
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def opened(data: Path, mapping: MappingConfig, holdout: Holdout, *, all_episodes
 
 def check_fits(spec: WorldModelSpec, schema: StoreSchema) -> None:
     """Raise WorldModelError where the episodes are not what the model was made for."""
-    theirs = make_spec(schema, spec.context_frames, spec.max_horizon, (), spec.conditioning)
+    theirs = make_spec(schema, spec.context_frames, spec.max_horizon)
     for view, size in spec.views.items():
         if theirs.views.get(view) != size:
             raise WorldModelError(

@@ -50,11 +50,7 @@ class Finetuning:
         if self._train.size == 0:
             raise WorldModelError("every episode is held out; record more, or hold out fewer (holdout.every)")
         self._spec = make_spec(
-            data.schema,
-            config.model.context_frames,
-            config.model.max_horizon,
-            config.views,
-            config.model.conditioning,
+            data.schema, config.model.context_frames, config.model.max_horizon, config.views
         )
         past, rng = self._spec.context_frames - 1, np.random.default_rng([config.seed, 1])
         self._held_out = data.held_out(config.clips, config.horizon, past, rng)

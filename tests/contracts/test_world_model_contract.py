@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from robot.types import Float32
 from tests.worldmodel import cosmos_cases
@@ -138,6 +141,25 @@ def test_a_torn_or_foreign_file_is_named(model: WorldModel, tmp_path: Path) -> N
             load_world_model(path, device=CPU)
     with pytest.raises(WorldModelError, match="missing"):
         load_world_model(tmp_path / "missing.safetensors", device=CPU)
+
+
+def test_a_file_of_a_model_told_the_measured_motion_is_refused_and_of_one_told_the_command_loads(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.safetensors"
+    CopyLastFrame(spec(VIEWS)).save(path)
+    with safe_open(path, framework="np") as file:
+        ((key, text),) = file.metadata().items()
+    tensors = load_file(path)
+
+    def say(conditioning: str) -> None:
+        save_file(tensors, path, {key: json.dumps({**json.loads(text), "conditioning": conditioning})})
+
+    say("commanded")
+    load_world_model(path, device=CPU, spec=spec(VIEWS))
+    say("measured")
+    with pytest.raises(WorldModelError, match=r"a\.safetensors: expected .* commanded motion, got measured"):
+        load_world_model(path, device=CPU)
 
 
 def test_a_checkpoint_of_other_views_or_another_normalisation_is_refused(

@@ -18,7 +18,6 @@ from robot.factory import RobotConfig, make_expert, make_robot_env
 from robot.types import Float32, Observation
 from worldmodel.adapt import Scores, Versions
 from worldmodel.baselines import CopyLastFrame
-from worldmodel.interface import Conditioning
 
 ROBOT = RobotConfig(task="press", image_px=32)
 HORIZON, HISTORY = 6, 2
@@ -146,13 +145,3 @@ def test_a_robot_that_the_model_does_not_know_is_refused(
     assert main([f"model={model}", f"out={tmp_path}", *ARGUMENTS, more]) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
-
-
-def test_a_model_that_needs_the_measured_motion_is_refused_before_anything_is_played(
-    env: RobotEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    spec = make_spec(make_schema(env), 3, 8, conditioning=Conditioning.MEASURED)
-    Versions(tmp_path / "versions").publish(CopyLastFrame(spec), Scores(20.0))
-    monkeypatch.setattr("rl.audit_world_model.play", lambda *_: pytest.fail("an episode was played"))
-    assert main([f"model={tmp_path}", f"out={tmp_path}", *ARGUMENTS]) == 2
-    assert "model.conditioning=COMMANDED" in capsys.readouterr().err

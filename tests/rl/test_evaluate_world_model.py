@@ -21,48 +21,45 @@ from rl.world_models.config import (
     FinetuneWorldModelConfig,
 )
 from rl.world_models.data import make_spec
-from robot.tasks import PROPRIO_NAMES
 from robot.types import Observation, ProprioSpec, Transition
 from worldmodel import lpips
 from worldmodel.adapt import Scores, Versions
 from worldmodel.baselines import CopyLastFrame
-from worldmodel.interface import Conditioning
 
 STEPS = 12
 PIXELS = 16
 NO_LPIPS = "LPIPS needs its published weights"
 
 
-def observation(episode: int, step: int, entries: int = 2) -> Observation:
+def observation(episode: int, step: int) -> Observation:
     """A gray picture that grows brighter, with a pattern."""
     rng = np.random.default_rng(episode)
     image = (rng.integers(0, 100, (PIXELS, PIXELS, 3)) + 4 * step).astype(np.uint8)
-    return Observation({"top": image}, np.zeros(entries, np.float32), 0.1 * step, {"top": 0.1 * step})
+    return Observation({"top": image}, np.zeros(2, np.float32), 0.1 * step, {"top": 0.1 * step})
 
 
-def record(path: Path, hz: float = 10.0, names: tuple[str, ...] = ("a", "b")) -> Path:
-    zeros, ones = np.zeros(len(names), np.float32), np.ones(len(names), np.float32)
+def record(path: Path, hz: float = 10.0) -> Path:
+    zeros, ones = np.zeros(2, np.float32), np.ones(2, np.float32)
     schema = StoreSchema(
         task="brighten",
         views={"top": (PIXELS, PIXELS)},
-        proprio=ProprioSpec(names, zeros, ones, zeros),
+        proprio=ProprioSpec(("a", "b"), zeros, ones, zeros),
         metadata={"control_hz": hz, "action_frame": "base"},
     )
     with StoreWriter(path, schema) as writer:
         for episode in range(4):
-            writer.begin_episode(observation(episode, 0, len(names)))
+            writer.begin_episode(observation(episode, 0))
             for step in range(STEPS):
                 action = np.full(7, 0.1 * episode, np.float32)
                 end = step == STEPS - 1
-                before, after = (observation(episode, at, len(names)) for at in (step, step + 1))
+                before, after = observation(episode, step), observation(episode, step + 1)
                 writer.add(Transition(before, action, action, 0.0, after, False, end))
             writer.end_episode(EpisodeOutcome(EndReason.TIMEOUT))
     return path
 
 
-def publish(store: Path, out: Path, told: Conditioning = Conditioning.COMMANDED) -> Path:
-    spec = make_spec(StoreReader(store).schema, context_frames=2, max_horizon=10, conditioning=told)
-    model = CopyLastFrame(spec)
+def publish(store: Path, out: Path) -> Path:
+    model = CopyLastFrame(make_spec(StoreReader(store).schema, context_frames=2, max_horizon=10))
     Versions(out / "versions").publish(model, Scores(20.0))
     return out
 
@@ -104,27 +101,6 @@ def test_rows_pictures_and_what_is_unknown(
     sheet = PilImage.open(tmp_path / "imagined.png")
     assert sheet.size == (10 * 128, 2 * 3 * 128)
     assert (tmp_path / "imagined.mp4").stat().st_size > 1000
-
-
-def test_scores_with_the_motion_that_followed_say_so_and_replace_no_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store, results = record(tmp_path / "store", names=PROPRIO_NAMES[:6]), tmp_path / "world_model.json"
-    for told in Conditioning:
-        model = publish(store, tmp_path / told.value, told)
-        assert run((store, model), tmp_path, "all_episodes=true", f"results={results}") == 0
-        assert ("motion that really followed" in capsys.readouterr().out) == (told is Conditioning.MEASURED)
-    rows = json.loads(results.read_text())["rows"]
-    assert [row["conditioning"] for row in rows] == ["commanded"] * 2 + ["measured"] * 2
-
-
-def test_data_without_the_pose_are_refused_for_a_model_that_needs_it(
-    place: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    posed = record(tmp_path / "store", names=PROPRIO_NAMES[:6])
-    model = publish(posed, tmp_path / "wm", Conditioning.MEASURED)
-    assert run((place[0], model), tmp_path) == 2
-    assert "expected the readings first" in capsys.readouterr().err
 
 
 def test_held_out_episodes_alone_are_judged(place: tuple[Path, Path], tmp_path: Path) -> None:

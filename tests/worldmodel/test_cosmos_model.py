@@ -11,28 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from robot.geometry import DeltaFrame
-from robot.types import Clip
 from tests.worldmodel.cosmos_cases import (
     CPU,
     VIEWS,
     FixedClips,
     frames,
-    model_of,
     tiny_autoencoder,
     tiny_config,
     tiny_model,
     tiny_spec,
 )
 from worldmodel.cosmos import views
-from worldmodel.cosmos.actions import ActionConfig, ActionConvention
 from worldmodel.cosmos.adaptation import Adapt, Precision, trained
 from worldmodel.cosmos.flow import flow_loss, make_scheduler, noise_levels, sample
 from worldmodel.cosmos.model import CosmosWorldModel
 from worldmodel.factory import load_world_model
-from worldmodel.interface import Conditioning, Context, WorldModelError
-
-RELEASED = ActionConfig(ActionConvention.RELEASED, DeltaFrame.TOOL, position_scale=0.01, rotation_scale=0.05)
+from worldmodel.interface import Context, WorldModelError
 
 
 def context(seed: int = 6, batch: int = 2) -> Context:
@@ -209,38 +203,6 @@ def test_a_saved_model_is_the_same_model(tmp_path: Path, adapt: Adapt) -> None:
     results = [m.adapt(FixedClips(), 1, np.random.default_rng(1)) for m in (model, copy)]
     assert results[0] == results[1]
     assert not changed(snapshot(model), snapshot(copy))  # the optimiser went on where it was
-
-
-class Moving(FixedClips):
-    """The same clips, between whose frames the tool moves as far as `moved` times a fixed walk."""
-
-    def __init__(self, moved: float) -> None:
-        super().__init__()
-        self._moved = moved
-
-    def sample(self, n: int, length: int, rng: np.random.Generator, history: int = 0) -> Clip:
-        clip = super().sample(n, length, rng, history)
-        walk = np.random.default_rng(0).normal(0.0, 0.01, (n, history + length + 1, 6)).cumsum(axis=1)
-        return replace(clip, proprio=(self._moved * walk).astype(np.float32))
-
-
-def test_a_model_that_is_told_the_measured_motion_learns_from_it() -> None:
-    losses = {
-        (conditioning, moved): model_of(replace(tiny_spec(), conditioning=conditioning)).adapt(
-            Moving(moved), 3, np.random.default_rng(0)
-        )["world_model/loss"]
-        for conditioning in Conditioning
-        for moved in (0.0, 1.0)
-    }
-    assert losses[Conditioning.MEASURED, 0.0] != losses[Conditioning.MEASURED, 1.0]
-    assert losses[Conditioning.COMMANDED, 0.0] == losses[Conditioning.COMMANDED, 1.0]
-
-
-def test_the_released_embedding_is_never_told_the_measured_motion() -> None:
-    model, config = tiny_model(), tiny_config(actions=RELEASED)
-    spec = replace(tiny_spec(), conditioning=Conditioning.MEASURED)
-    with pytest.raises(WorldModelError, match="convention=learned"):
-        CosmosWorldModel(spec, config, model.network, model.autoencoder, model.text, CPU)
 
 
 def test_wrong_inputs_are_refused() -> None:

@@ -21,15 +21,7 @@ from worldmodel.cosmos.adaptation import Adapt, Precision, autocast, trained
 from worldmodel.cosmos.flow import Velocity, flow_loss, given_mask, noise_levels, sample
 from worldmodel.cosmos.persistence import to_checkpoint
 from worldmodel.cosmos.transformer import CHUNK, FRAMES_PER_LATENT, PATCH, ActionTransformer
-from worldmodel.interface import (
-    ClipSource,
-    Conditioning,
-    Context,
-    Imagined,
-    WorldModelError,
-    WorldModelSpec,
-    check_rollout,
-)
+from worldmodel.interface import ClipSource, Context, Imagined, WorldModelError, WorldModelSpec, check_rollout
 
 LATENT_FRAMES = 1 + CHUNK // FRAMES_PER_LATENT
 
@@ -117,14 +109,6 @@ class CosmosWorldModel:
             raise WorldModelError(
                 "actions.convention=released takes stored actions as they are: expected no action normalisation"
             )
-        if (
-            config.actions.convention is ActionConvention.RELEASED
-            and spec.conditioning is not Conditioning.COMMANDED
-        ):
-            raise WorldModelError(
-                "actions.convention=released converts commands in the gripper's axes, and this model is told "
-                "the measured motion; use model.conditioning=COMMANDED, or actions.convention=learned"
-            )
         self.spec = spec
         self.config = config
         self.version = version
@@ -196,8 +180,7 @@ class CosmosWorldModel:
         video = views.to_video(frames, list(self.spec.views), self.config.size, self.device)
         with torch.no_grad():
             latents = views.encode(self.autoencoder, video)
-        every = np.concatenate((context.past_action, future.action), axis=1)
-        actions = self._tensor(self._network_actions(every)[:, clip.history :])
+        actions = self._tensor(self._network_actions(clip.action)[:, clip.history :])
         # A latent frame counts if its first step is real; later steps of it may rest on the episode's last frame.
         valid = future.valid[:, ::FRAMES_PER_LATENT].astype(np.float32)
         weight = np.concatenate((np.ones((len(valid), 1), np.float32), valid), axis=1)
