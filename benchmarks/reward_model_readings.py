@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from reward_model.classifier import ClassifierConfig, SuccessClassifier
 from reward_model.dataset import KnownClip, Origin
@@ -41,7 +41,7 @@ from rl.reward_models.replays import ReplayConfig, replays
 from rl.runtime.run_dir import RunDir
 from rl.world_models.inputs import published_path
 from robot.factory import make_task
-from robot.types import Float32, Label
+from robot.types import Label
 from worldmodel.clips import split
 from worldmodel.factory import load_world_model
 from worldmodel.interface import WorldModel
@@ -142,6 +142,7 @@ def figures(model: SuccessClassifier, clips: Sequence[KnownClip], hold: int) -> 
     )
     label = np.concatenate([clip.label for clip in clips])
     prob = np.concatenate([item.held for item in score_clips(model, clips, 1)])
+    known = label != Label.UNKNOWN
     dead = (prob > thresholds.failure) & (prob < thresholds.success)
     own, other = _called(model, clips, thresholds.success)
     found = {
@@ -149,9 +150,9 @@ def figures(model: SuccessClassifier, clips: Sequence[KnownClip], hold: int) -> 
         "false_positives": told.false_positive_rate,
         "missed": 1.0 - told.recall,
         "unknown": told.unknown,
-        "frame_auc": _auc(prob[label != Label.UNKNOWN], label[label != Label.UNKNOWN] == Label.SUCCESS),
+        "frame_auc": float(roc_auc_score(label[known] == Label.SUCCESS, prob[known])),
         "frame_false": float((prob[label == Label.FAILURE] >= thresholds.success).mean()),
-        "frame_dead": float(dead[label != Label.UNKNOWN].mean()),
+        "frame_dead": float(dead[known].mean()),
         "unswapped": own,
         "swapped": other,
         "threshold": thresholds.success,
@@ -192,14 +193,6 @@ def _called(model: SuccessClassifier, clips: Sequence[KnownClip], threshold: flo
         )
     own, swapped = np.mean(called, axis=0).tolist()
     return own, swapped
-
-
-def _auc(score: Float32, succeeded: NDArray[np.bool_]) -> float:
-    """Probability that a success scores above a failure; of equal scores, half."""
-    below, not_above = (
-        np.searchsorted(np.sort(score[~succeeded]), score[succeeded], side) for side in ("left", "right")
-    )
-    return float((below + not_above).mean() / (2 * (~succeeded).sum()))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from rl.imagination.executing import ExecutingLabeller
 from rl.imagination.labels import Labeller, RewardModelLabeller, TruthLabeller
 from rl.imagination.lessons import Lessons
 from rl.imagination.oracle import OracleImaginer
-from rl.imagination.proprio import TooFewTransitionsError, fit_proprio
+from rl.imagination.proprio import ProprioConfig, TooFewTransitionsError, fit_proprio
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.fingerprint import fingerprints
@@ -145,18 +145,6 @@ def make_video(
         max_risk=settings.max_risk,
     )
 
-    fitted_at = 0  # episodes
-
-    def lacks() -> str:
-        nonlocal fitted_at
-        if imaginer.proprio is None or online.num_episodes >= fitted_at + settings.proprio.refit_episodes:
-            try:
-                imaginer.proprio = fit_proprio(list(pool.readers.values()), settings.proprio)
-            except TooFewTransitionsError as error:
-                return f"actor: {error}"
-            fitted_at = online.num_episodes
-        return ""
-
     def publish(model: WorldModel) -> None:
         imaginer.model = model
         lessons.replaced(online.num_episodes)
@@ -196,7 +184,27 @@ def make_video(
     if share:
         simulator = OracleImaginer(env, pool.readers, layout_seed)
         labeller = ExecutingLabeller(labeller, simulator, share, np.random.default_rng([config.seed, 9]))
-    return Parts(imaginer, labeller, adapting.step, lacks)
+    return Parts(imaginer, labeller, adapting.step, _refitting(imaginer, pool, settings.proprio))
+
+
+def _refitting(imaginer: VideoImaginer, pool: StartPool, config: ProprioConfig) -> Callable[[], str]:
+    """What says which transitions are missing before the arm's readings can be imagined, "" where none are.
+
+    It fits them where that is due: what the arm has done since the last fit counts too.
+    """
+    online, fitted_at = pool.readers[Origin.ONLINE], 0
+
+    def lacks() -> str:
+        nonlocal fitted_at
+        if imaginer.proprio is None or online.num_episodes >= fitted_at + config.refit_episodes:
+            try:
+                imaginer.proprio = fit_proprio(list(pool.readers.values()), config)
+            except TooFewTransitionsError as error:
+                return f"actor: {error}"
+            fitted_at = online.num_episodes
+        return ""
+
+    return lacks
 
 
 def _labeller(
