@@ -72,6 +72,7 @@ def prepare(task: str, options: argparse.Namespace) -> list[str]:
         f"synthetic.video.world_model={published_path(world)}",
         f"synthetic.video.reward_model={judge}",
         f"synthetic.video.anchors={anchors}",
+        f"synthetic.video.recordings={play}",
     ]
 
 

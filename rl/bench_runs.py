@@ -62,6 +62,7 @@ PATHS = (  # keys of which counts what lies there
     "synthetic.video.world_model",
     "synthetic.video.reward_model",
     "synthetic.video.anchors",
+    "synthetic.video.recordings",
     "synthetic.video.reward_fit.classifier.weights",
 )
 POLL_S = 0.5

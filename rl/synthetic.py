@@ -36,7 +36,9 @@ class VideoConfig:
     train-reward-model, of which the run keeps a copy; None trains one on the demonstrations, by `reward_fit`, before
     the first step. Where a run goes on with another one, what the one before has labelled is removed, and calibration
     begins anew. anchors: a store of recordings from which nothing is learned, neither here nor by the two models, as
-    far as those say; tests of a new world model replay them too.
+    far as those say; tests of a new world model replay them too. recordings: a store of others, those of the world
+    model if one likes, on which the regression of the arm's readings is fitted before the first step; without them it
+    is fitted on the demonstrations and what the run records, and errs by several times as much early in a run.
     max_risk: an imagined path ends beyond it. confidence: what is called success needs so high a calibrated score, what
     is called failure one of at most 1 - confidence, else it is unknown; from the first fit of the calibrator on.
     judged_clips, horizon: held-out clips by which versions compete, and the control steps that they imagine.
@@ -47,6 +49,7 @@ class VideoConfig:
     world_model: str | None = None
     reward_model: str | None = None
     anchors: str | None = None
+    recordings: str | None = None
     reward_fit: RewardFitConfig = field(default_factory=RewardFitConfig)
     max_risk: float = 0.5
     confidence: float = 0.5

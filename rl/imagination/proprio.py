@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.neural_network import MLPRegressor
 
 from rl.replay.reader import Rows, StoreReader
 from robot.tasks import PROPRIO_NAMES
@@ -15,6 +16,9 @@ from robot.types import Array, Float32
 
 GRIPPER_THRESHOLD = 0.5  # of the action entry, as the governor has it
 GRIPPER_COMMAND = PROPRIO_NAMES.index("gripper_command")
+FAR = 8.0  # standard deviations, beyond which a feature is no farther off
+BATCH = 128  # transitions
+APART = 5  # of the episodes of recordings every so manieth is not learned from
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,12 @@ class ProprioConfig:
     trees, leaf: of the forest that finds transitions alike, and the fewest of them in a leaf. folds: of episodes, each
     imagined by a fit on the others. refit_episodes: fitted anew after so many further ones. noise: readings scatter as
     those of alike transitions do; without it a critic could tell imagined states by their smoothness.
+    hidden, epochs: layers and training of the network, where there are recordings to fit one on.
     """
 
     ridge: float = 1e-4
+    hidden: tuple[int, ...] = (256, 128)
+    epochs: int = 20
     newest: int = 2000
     trees: int = 30
     leaf: int = 3
@@ -40,6 +47,10 @@ class ProprioConfig:
                 "proprio: expected ridge > 0 and newest, trees, leaf and refit_episodes >= 1, got "
                 f"{self.ridge}, {self.newest}, {self.trees}, {self.leaf}, {self.refit_episodes}"
             )
+        if not self.hidden or min(*self.hidden, self.epochs) < 1:
+            raise ValueError(
+                f"proprio: expected hidden layers and epochs >= 1, got {list(self.hidden)}, {self.epochs}"
+            )
         if self.folds < 2:
             raise ValueError(f"proprio.folds: expected >= 2, got {self.folds}")
 
@@ -48,13 +59,73 @@ class TooFewTransitionsError(ValueError):
     """There is too little to fit the arm's readings on; the message says how much is needed."""
 
 
-class ProprioModel:
-    """p' = p + W [p, a, |a|, p a_gripper, 1] + residual, by ridge regression on real transitions.
+class Ridge:
+    """Change of the readings: W [p, a, |a|, p a_gripper, 1], by ridge regression. Knows free space."""
 
-    In free space the regression is exact to a millimetre; in contact, where commands move nothing, it is no better
-    than an arm that stays. So the residual is one of a real transition alike: extremely randomised trees (Geurts et al.
-    2006) part the features by what they say of the residual, and a leaf of one of them is drawn from. Whatever holds
-    exactly among readings, as that the lag is what is left of the commanded way, holds for drawn residuals too.
+    def __init__(self, proprio: Float32, action: Float32, following: Float32, config: ProprioConfig) -> None:
+        """proprio, following: (N, P) before and after action (N, A)."""
+        features = _features(proprio, action)
+        self._mean, self._scale = features.mean(axis=0), features.std(axis=0) + 1e-9
+        x, change = self.inputs(proprio, action), following.astype(np.float64) - proprio
+        self._offset = change.mean(axis=0)
+        gram = x.T @ x / len(x) + config.ridge * np.eye(x.shape[1])
+        self._weights: Array = np.linalg.solve(gram, x.T @ (change - self._offset) / len(x))
+
+    def inputs(self, proprio: Float32, action: Float32) -> Array:
+        """(N, F) features, standardised."""
+        x: Array = (_features(proprio, action) - self._mean) / self._scale
+        return x
+
+    def change(self, proprio: Float32, action: Float32) -> Array:
+        """(N, P) that `action` (N, A) adds to `proprio`."""
+        change: Array = self._offset + self.inputs(proprio, action) @ self._weights
+        return change
+
+
+class Network:
+    """As Ridge, and a network on what that leaves: with thousands of recorded transitions it knows contact as well.
+
+    apart: transitions of recordings that it has not learned from; what it leaves of them it will leave of others.
+    """
+
+    def __init__(
+        self, proprio: Float32, action: Float32, following: Float32, episode: Rows, config: ProprioConfig
+    ) -> None:
+        """As Ridge; episode: (N,) numbers, every APART-th of which is kept apart. Same numbers, same network.
+
+        Raises TooFewTransitionsError.
+        """
+        _check_count(proprio, action)
+        apart = episode % APART == APART - 1
+        self.apart = proprio[apart], action[apart], following[apart]
+        proprio, action, following = proprio[~apart], action[~apart], following[~apart]
+        self._ridge = Ridge(proprio, action, following, config)
+        left = following - proprio - self._ridge.change(proprio, action)
+        self._unit = left.std(axis=0) + 1e-12
+        self._net = MLPRegressor(
+            hidden_layer_sizes=config.hidden, batch_size=min(BATCH, len(left)), random_state=0
+        )
+        for _ in range(config.epochs):
+            self._net.partial_fit(self._inputs(proprio, action), left / self._unit)
+
+    def change(self, proprio: Float32, action: Float32) -> Array:
+        """(N, P) that `action` (N, A) adds to `proprio`."""
+        left: Array = self._net.predict(self._inputs(proprio, action)) * self._unit
+        return self._ridge.change(proprio, action) + left
+
+    def _inputs(self, proprio: Float32, action: Float32) -> Array:
+        return self._ridge.inputs(proprio, action).clip(-FAR, FAR)
+
+
+class ProprioModel:
+    """p' = p + change(p, a) + residual, on real transitions.
+
+    The change is that of a `Network` on recordings where one is given, else that of a `Ridge`. In free space either is
+    exact to a millimetre; in contact, where commands move nothing, a ridge is no better than an arm that stays, and
+    what a network cannot see either, as where the object is, scatters. So the residual is one of a real transition
+    alike: extremely randomised trees (Geurts et al. 2006) part the features by what they say of the residual, and a
+    leaf of one of them is drawn from. Whatever holds exactly among readings, as that the lag is what is left of the
+    commanded way, holds for the ridge and for drawn residuals too.
 
     The held gripper command is no measurement: it is what was commanded last. Force and torque cannot be had this way;
     this proprio has none.
@@ -67,6 +138,7 @@ class ProprioModel:
         following: Float32,
         config: ProprioConfig,
         *,
+        network: Network | None = None,
         command_index: int | None = None,
     ) -> None:
         """proprio, following: (N, P) before and after action (N, A); command_index: of the held gripper command.
@@ -74,28 +146,23 @@ class ProprioModel:
         Raises TooFewTransitionsError.
         """
         self._command = command_index
-        if len(proprio) < _fewest(proprio, action):
-            raise TooFewTransitionsError(
-                f"proprio model: expected at least {_fewest(proprio, action)} transitions to fit, got {len(proprio)}; "
-                "record more demonstrations"
-            )
+        _check_count(proprio, action)
         newest = slice(-config.newest, None)
         proprio, action, following = proprio[newest], action[newest], following[newest]
-        features = _features(proprio, action)
-        self._mean, self._scale = features.mean(axis=0), features.std(axis=0) + 1e-9
-        x = (features - self._mean) / self._scale
-        change = following.astype(np.float64) - proprio
-        self._offset = change.mean(axis=0)
-        gram = x.T @ x / len(x) + config.ridge * np.eye(x.shape[1])
-        self._weights: Array = np.linalg.solve(gram, x.T @ (change - self._offset) / len(x))
-        self._alike = _Alike(x, change - self._offset - x @ self._weights, config)
+        if network is not None:
+            apart = zip(network.apart, (proprio, action, following), strict=True)
+            proprio, action, following = (np.concatenate(both) for both in apart)
+        self._ridge = Ridge(proprio, action, following, config)
+        self._change = (network or self._ridge).change
+        left = following - proprio - self._change(proprio, action)
+        self._alike = _Alike(self._ridge.inputs(proprio, action), left, config)
         self._lower, self._upper = following.min(axis=0), following.max(axis=0)
 
     def step(self, proprio: Float32, action: Float32, rng: np.random.Generator) -> Float32:
         """Readings (B, P) behind `action` (B, A), within the range of real ones."""
-        x = (_features(proprio, action) - self._mean) / self._scale
-        following = proprio + self._offset + x @ self._weights + self._alike.residuals(x, rng)
-        # A linear model runs away where it is far from all that was measured.
+        left = self._alike.residuals(self._ridge.inputs(proprio, action), rng)
+        following = proprio + self._change(proprio, action) + left
+        # A regression runs away where it is far from all that was measured.
         margin = self._upper - self._lower
         clipped: Float32 = np.clip(following, self._lower - margin, self._upper + margin).astype(np.float32)
         if self._command is not None:
@@ -151,6 +218,7 @@ class CrossFittedProprio:
         episode: Rows,
         config: ProprioConfig,
         *,
+        network: Network | None = None,
         command_index: int | None = None,
     ) -> None:
         """As ProprioModel; episode: (N,) numbers. A fold beside which there is too little is fitted on all.
@@ -162,9 +230,11 @@ class CrossFittedProprio:
         self._models = []
         for left_out in range(config.folds):
             others = fold != left_out
-            kept = others if others.sum() >= _fewest(proprio, action) else slice(None)
-            before, acted, after = (part[newest][kept] for part in (proprio, action, following))
-            self._models.append(ProprioModel(before, acted, after, config, command_index=command_index))
+            parts = [part[newest][others] for part in (proprio, action, following)]
+            before, acted, after = parts if _enough(*parts[:2]) else (proprio, action, following)
+            self._models.append(
+                ProprioModel(before, acted, after, config, network=network, command_index=command_index)
+            )
 
     def step(self, proprio: Float32, action: Float32, rng: np.random.Generator, episode: Rows) -> Float32:
         """Readings (B, P) behind `action` (B, A) of branches that began in the episodes `episode` (B,)."""
@@ -182,11 +252,20 @@ class CrossFittedProprio:
         return np.stack(found, axis=1)
 
 
-def fit_proprio(readers: Sequence[StoreReader], config: ProprioConfig) -> CrossFittedProprio:
+def fit_network(recordings: StoreReader, config: ProprioConfig) -> Network:
+    """Fitted on all of a store; raises TooFewTransitionsError."""
+    return Network(*transitions(recordings), config)
+
+
+def fit_proprio(
+    readers: Sequence[StoreReader], config: ProprioConfig, network: Network | None = None
+) -> CrossFittedProprio:
     """Fitted on the newest real transitions of some stores; raises TooFewTransitionsError."""
     columns = [transitions(reader, config.newest) for reader in readers]
     before, action, after, episode = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    return CrossFittedProprio(before, action, after, episode, config, command_index=GRIPPER_COMMAND)
+    return CrossFittedProprio(
+        before, action, after, episode, config, network=network, command_index=GRIPPER_COMMAND
+    )
 
 
 def transitions(reader: StoreReader, newest: int | None = None) -> tuple[Float32, Float32, Float32, Rows]:
@@ -198,10 +277,21 @@ def transitions(reader: StoreReader, newest: int | None = None) -> tuple[Float32
     return seen["proprio"], records["transition"]["action"], after, seen["episode"].astype(np.int64)
 
 
-def _fewest(proprio: Float32, action: Float32) -> int:
-    """Transitions without which nothing is fitted."""
-    fewest: int = 2 * (proprio.shape[1] + action.shape[1])
-    return fewest
+def fewest_transitions(readings: int, actions: int) -> int:
+    """Without which nothing is fitted, of an arm of so many readings and action entries."""
+    return 2 * (readings + actions)
+
+
+def _enough(proprio: Float32, action: Float32) -> bool:
+    return len(proprio) >= fewest_transitions(proprio.shape[1], action.shape[1])
+
+
+def _check_count(proprio: Float32, action: Float32) -> None:
+    if not _enough(proprio, action):
+        raise TooFewTransitionsError(
+            f"proprio model: expected at least {fewest_transitions(proprio.shape[1], action.shape[1])} transitions to "
+            f"fit, got {len(proprio)}; record more demonstrations"
+        )
 
 
 def _features(proprio: Float32, action: Float32) -> NDArray[np.float64]:

@@ -126,5 +126,6 @@ def learned_before(run: RunDir | None, config: TrainConfig) -> Iterator[tuple[st
         yield f"synthetic.video.reward_model={video.reward_model}", learned
     elif run is not None and own_reward_model(run).exists():
         yield str(own_reward_model(run)), read_data(own_reward_model(run)).get(FINGERPRINTS, ())
-    if demos is not None and Path(demos).exists():
-        yield f"demos.path={demos}", fingerprints(StoreReader(Path(demos)))
+    for name, store in (("synthetic.video.recordings", video.recordings), ("demos.path", demos)):
+        if store is not None and Path(store).exists():
+            yield f"{name}={store}", fingerprints(StoreReader(Path(store)))

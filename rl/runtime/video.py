@@ -17,7 +17,7 @@ from rl.imagination.executing import ExecutingLabeller
 from rl.imagination.labels import Labeller, RewardModelLabeller, TruthLabeller
 from rl.imagination.lessons import Lessons
 from rl.imagination.oracle import OracleImaginer
-from rl.imagination.proprio import ProprioConfig, TooFewTransitionsError, fit_proprio
+from rl.imagination.proprio import TooFewTransitionsError, fewest_transitions, fit_network, fit_proprio
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.fingerprint import fingerprints
@@ -36,6 +36,7 @@ from rl.runtime.given import (
 from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.schemas import TrainConfig
+from rl.synthetic import VideoConfig
 from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE
 from rl.world_models.data import ClipData, make_spec
 from robot.env import RobotEnv
@@ -71,8 +72,13 @@ def check_video(config: TrainConfig, schema: StoreSchema, run: RunDir | None) ->
         )
     if run is not None:
         check_world_model(run, video.world_model)
+    for name, path in (("recordings", video.recordings), ("anchors", video.anchors)):
+        if path is not None:
+            _check_store(name, path, schema)
+    if video.recordings is not None:
+        _check_recordings(video.recordings)
     if video.anchors is not None:
-        _check_anchors(video.anchors, schema, config, run)
+        _check_anchors(video.anchors, config, run)
     demos = np.arange(config.demos.episodes)
     if not video.holdout.contains(demos).any():
         raise ConfigError(
@@ -81,21 +87,36 @@ def check_video(config: TrainConfig, schema: StoreSchema, run: RunDir | None) ->
         )
 
 
-def _check_anchors(path: str, schema: StoreSchema, config: TrainConfig, run: RunDir | None) -> None:
-    """Raise ConfigError, or StoreError where there is no store."""
+def _check_store(name: str, path: str, schema: StoreSchema) -> None:
+    """Raise ConfigError where the store is of another cell or empty, or StoreError where there is none."""
     reader = StoreReader(Path(path))
     difference = schema.difference(reader.schema)
     if difference is not None:
-        name, expected, got = difference
+        field, expected, got = difference
         raise ConfigError(
-            f"synthetic.video.anchors={path}: {name} differs: expected {expected!r} as in this run, got {got!r}; name "
+            f"synthetic.video.{name}={path}: {field} differs: expected {expected!r} as in this run, got {got!r}; name "
             "recordings of this cell, made with the run's robot settings, or drop it"
         )
     if all(info.discarded for info in reader.episodes()):
         raise ConfigError(
-            f"synthetic.video.anchors={path}: holds no finished episode; record some, or drop it"
+            f"synthetic.video.{name}={path}: holds no finished episode; record some, or drop it"
         )
-    anchors = fingerprints(reader)
+
+
+def _check_recordings(path: str) -> None:
+    """Raise ConfigError where nothing can be fitted on them."""
+    reader = StoreReader(Path(path))
+    fewest = fewest_transitions(reader.schema.proprio.dim, reader.schema.action_dim)
+    if len(reader.valid_starts) < fewest:
+        raise ConfigError(
+            f"synthetic.video.recordings={path}: expected at least {fewest} transitions to fit the arm's readings on, "
+            f"got {len(reader.valid_starts)}; record more, or drop it"
+        )
+
+
+def _check_anchors(path: str, config: TrainConfig, run: RunDir | None) -> None:
+    """Raise ConfigError where something learns from them."""
+    anchors = fingerprints(StoreReader(Path(path)))
     for source, learned in learned_before(run, config):
         if known := anchors.intersection(learned):
             raise ConfigError(
@@ -184,21 +205,23 @@ def make_video(
     if share:
         simulator = OracleImaginer(env, pool.readers, layout_seed)
         labeller = ExecutingLabeller(labeller, simulator, share, np.random.default_rng([config.seed, 9]))
-    return Parts(imaginer, labeller, adapting.step, _refitting(imaginer, pool, settings.proprio))
+    return Parts(imaginer, labeller, adapting.step, _refitting(imaginer, pool, settings))
 
 
-def _refitting(imaginer: VideoImaginer, pool: StartPool, config: ProprioConfig) -> Callable[[], str]:
+def _refitting(imaginer: VideoImaginer, pool: StartPool, settings: VideoConfig) -> Callable[[], str]:
     """What says which transitions are missing before the arm's readings can be imagined, "" where none are.
 
     It fits them where that is due: what the arm has done since the last fit counts too.
     """
+    config, given = settings.proprio, settings.recordings
+    network = None if given is None else fit_network(StoreReader(Path(given)), config)
     online, fitted_at = pool.readers[Origin.ONLINE], 0
 
     def lacks() -> str:
         nonlocal fitted_at
         if imaginer.proprio is None or online.num_episodes >= fitted_at + config.refit_episodes:
             try:
-                imaginer.proprio = fit_proprio(list(pool.readers.values()), config)
+                imaginer.proprio = fit_proprio(list(pool.readers.values()), config, network)
             except TooFewTransitionsError as error:
                 return f"actor: {error}"
             fitted_at = online.num_episodes

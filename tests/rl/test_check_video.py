@@ -103,6 +103,19 @@ def test_anchors_that_a_model_has_learned_from_are_refused(tmp_path: Path) -> No
         check_synthetic(config(asked, f"demos.path={moved}"), schema())
 
 
+def test_recordings_are_checked_as_anchors_are_and_share_no_episode_with_them(tmp_path: Path) -> None:
+    store = recorded(tmp_path / "recordings", episodes=30)
+    asked = f"synthetic.video.recordings={store}"
+    check_synthetic(config(asked), schema())
+    with pytest.raises(ConfigError, match=r"30 of its 30 .* learned from, by synthetic.video.recordings"):
+        check_synthetic(config(asked, f"synthetic.video.anchors={store}"), schema())
+    with pytest.raises(ConfigError, match=rf"synthetic.video.recordings={store}: task differs"):
+        check_synthetic(config(asked), schema(task="press"))
+    few = recorded(tmp_path / "few", episodes=1)
+    with pytest.raises(ConfigError, match=r"expected at least \d+ transitions to fit .* got 2; record more"):
+        check_synthetic(config(f"synthetic.video.recordings={few}"), schema())
+
+
 def test_models_that_do_not_say_and_files_that_are_gone_refuse_nothing(tmp_path: Path) -> None:
     """The first are from before it was written down; a run that continues needs the second no more."""
     asked = f"synthetic.video.anchors={recorded(tmp_path / 'anchors')}"

@@ -91,7 +91,6 @@ def test_a_wrong_override_is_named_with_its_remedy(override: str, message: str) 
     ("arm", "differs"),
     [
         ("full_linear", {"synthetic.share.pacing.rule"}),
-        ("full_long", {"synthetic.imagination.clip_length"}),
         ("no_schedule", {"synthetic.share.pacing.rule"}),
         ("no_selection", {"synthetic.selection.mode"}),
         ("naive", {"synthetic.selection.mode", "synthetic.share.pacing.rule"}),

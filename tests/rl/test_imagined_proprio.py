@@ -7,7 +7,13 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from rl.imagination.proprio import CrossFittedProprio, ProprioConfig, ProprioModel, TooFewTransitionsError
+from rl.imagination.proprio import (
+    CrossFittedProprio,
+    Network,
+    ProprioConfig,
+    ProprioModel,
+    TooFewTransitionsError,
+)
 from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env
 from robot.sim.expert import ExpertNoise
 from robot.tasks import PROPRIO_NAMES
@@ -87,17 +93,21 @@ def test_too_few_transitions_are_refused(episodes: list[Steps]) -> None:
         ProprioModel(proprio[:5], action[:5], following[:5], ProprioConfig())
 
 
-def test_an_arm_that_presses_on_something_stays_where_it_is() -> None:
-    """A floor at 0: [position, lag behind the commanded position], commands up and down."""
-    rng = np.random.default_rng(0)
+def pressing(steps: int, rng: np.random.Generator, down: float = 0.0) -> Steps:
+    """A floor at 0: [position, lag behind the commanded position], commands up and down, or mostly `down` < 0."""
     place, lag, rows = 0.02, 0.0, []
-    for _ in range(1500):
-        action = np.clip(rng.normal(0.0, 0.7, 7), -1.0, 1.0)
+    for _ in range(steps):
+        action = np.clip(rng.normal(down, 0.7, 7), -1.0, 1.0)
         target = np.clip(place + lag + 0.01 * action[0], -0.01, 0.02)
         after = max(place + 0.8 * (target - place), 0.0)
         rows.append(((place, lag), action, (after, target - after)))
         place, lag = after, target - after
-    proprio, action, following = (np.array(column, np.float32) for column in zip(*rows, strict=True))
+    return tuple(np.array(column, np.float32) for column in zip(*rows, strict=True))  # type: ignore[return-value]
+
+
+def test_an_arm_that_presses_on_something_stays_where_it_is() -> None:
+    rng = np.random.default_rng(0)
+    proprio, action, following = pressing(1500, rng)
     old, new = slice(0, 1000), slice(1000, None)
     model = ProprioModel(proprio[old], action[old], following[old], ProprioConfig(ridge=1e-6))
     presses = following[new][:, 0] <= 0.0
@@ -107,6 +117,26 @@ def test_an_arm_that_presses_on_something_stays_where_it_is() -> None:
     x = np.c_[proprio, action[:, :1], np.ones(len(proprio))]
     line = x[new] @ np.linalg.lstsq(x[old], following[old, 0], rcond=None)[0]
     assert np.abs(line[presses]).mean() > 3 * np.abs(drawn[presses, 0]).mean()
+
+
+def test_recordings_tell_what_the_run_has_not_done_yet() -> None:
+    """A run that has only moved above the floor so far; the recordings have pressed on it."""
+    rng = np.random.default_rng(0)
+    recorded, done, tried = pressing(3000, rng), pressing(400, rng, down=0.9), pressing(400, rng)
+    free = done[2][:, 0] > 0.0
+    done = tuple(column[free] for column in done)  # type: ignore[assignment]
+    config = ProprioConfig(noise=False)
+    episode = np.arange(3000) // 50
+    network = Network(*recorded, episode, config)
+    presses = tried[2][:, 0] <= 0.0
+
+    def error(model: ProprioModel) -> float:
+        return float(np.abs(model.step(*tried[:2], rng) - tried[2])[presses, 0].mean())
+
+    alone, taught = error(ProprioModel(*done, config)), error(ProprioModel(*done, config, network=network))
+    assert 0.2 < presses.mean() < 0.8 and taught < 0.5 * alone
+    again = Network(*recorded, episode, config)
+    np.testing.assert_array_equal(again.change(*tried[:2]), network.change(*tried[:2]))
 
 
 def test_a_replay_is_not_told_what_really_came_of_it(episodes: list[Steps]) -> None:
