@@ -17,7 +17,8 @@ from rl.imagination.executing import ExecutingLabeller
 from rl.imagination.labels import Labeller, RewardModelLabeller, TruthLabeller
 from rl.imagination.lessons import Lessons
 from rl.imagination.oracle import OracleImaginer
-from rl.imagination.proprio import TooFewTransitionsError, fewest_transitions, fit_network, fit_proprio
+from rl.imagination.proprio import fewest_transitions, fit_network
+from rl.imagination.refitting import Refitting
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
 from rl.replay.fingerprint import fingerprints
@@ -36,7 +37,6 @@ from rl.runtime.given import (
 from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
 from rl.schemas import TrainConfig
-from rl.synthetic import VideoConfig
 from rl.workers.ports import MILLIONTHS, WORLD_MODEL_GATE
 from rl.world_models.data import ClipData, make_spec
 from robot.env import RobotEnv
@@ -205,29 +205,11 @@ def make_video(
     if share:
         simulator = OracleImaginer(env, pool.readers, layout_seed)
         labeller = ExecutingLabeller(labeller, simulator, share, np.random.default_rng([config.seed, 9]))
-    return Parts(imaginer, labeller, adapting.step, _refitting(imaginer, pool, settings))
-
-
-def _refitting(imaginer: VideoImaginer, pool: StartPool, settings: VideoConfig) -> Callable[[], str]:
-    """What says which transitions are missing before the arm's readings can be imagined, "" where none are.
-
-    It fits them where that is due: what the arm has done since the last fit counts too.
-    """
-    config, given = settings.proprio, settings.recordings
-    network = None if given is None else fit_network(StoreReader(Path(given)), config)
-    online, fitted_at = pool.readers[Origin.ONLINE], 0
-
-    def lacks() -> str:
-        nonlocal fitted_at
-        if imaginer.proprio is None or online.num_episodes >= fitted_at + config.refit_episodes:
-            try:
-                imaginer.proprio = fit_proprio(list(pool.readers.values()), config, network)
-            except TooFewTransitionsError as error:
-                return f"actor: {error}"
-            fitted_at = online.num_episodes
-        return ""
-
-    return lacks
+    network = None
+    if settings.recordings is not None:
+        network = fit_network(StoreReader(Path(settings.recordings)), settings.proprio)
+    refitting = Refitting(imaginer, pool, settings.proprio, network)
+    return Parts(imaginer, labeller, adapting.step, refitting.lacks)
 
 
 def _labeller(

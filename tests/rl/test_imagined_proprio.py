@@ -14,6 +14,7 @@ from rl.imagination.proprio import (
     ProprioModel,
     TooFewTransitionsError,
 )
+from rl.imagination.refitting import readings_gain
 from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env
 from robot.sim.expert import ExpertNoise
 from robot.tasks import PROPRIO_NAMES
@@ -137,6 +138,34 @@ def test_recordings_tell_what_the_run_has_not_done_yet() -> None:
     assert 0.2 < presses.mean() < 0.8 and taught < 0.5 * alone
     again = Network(*recorded, episode, config)
     np.testing.assert_array_equal(again.change(*tried[:2]), network.change(*tried[:2]))
+
+
+def test_a_fit_on_few_episodes_may_err_more_than_an_arm_that_stays(episodes: list[Steps]) -> None:
+    """Demonstrations lead one way; a policy at first goes anywhere."""
+    env = make_robot_env(RobotConfig(task="press", obs=ObsKind.STATE), seed=0)
+    kept, rng, rows = len(PROPRIO_NAMES), np.random.default_rng(0), []
+    for seed in range(100, 112):
+        values, _ = env.reset(seed=seed)
+        for _ in range(12):
+            before = values["proprio"][:kept]
+            values, _, terminated, truncated, info = env.step(rng.uniform(-1.0, 1.0, 7).astype(np.float32))
+            rows.append((before, info["action"], values["proprio"][:kept], seed))
+            if terminated or truncated:
+                break
+    env.close()
+    tried = tuple(np.stack(column) for column in zip(*rows, strict=True))
+
+    def gain(known: Steps, number: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
+        return readings_gain(CrossFittedProprio(*known, number, ProprioConfig()), *tried, rng)  # type: ignore[arg-type]
+
+    few = joined(episodes[:5])
+    assert gain(few, np.repeat(np.arange(5), [len(steps[0]) for steps in episodes[:5]])) < 0.0
+    both = tuple(np.concatenate(parts) for parts in zip(few, tried[:3], strict=True))
+    numbers = np.concatenate([np.zeros(len(few[0]), np.int64), tried[3]])
+    assert gain(both, numbers) > 0.3  # type: ignore[arg-type]
+    still = (tried[0], tried[1], tried[0], tried[3])
+    model = CrossFittedProprio(*few, np.zeros(len(few[0]), np.int64), ProprioConfig())
+    assert readings_gain(model, *still, rng) == 0.0
 
 
 def test_a_replay_is_not_told_what_really_came_of_it(episodes: list[Steps]) -> None:
