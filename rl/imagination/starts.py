@@ -56,7 +56,7 @@ class StartPool:
         self.schema = demo.schema
         if anchors is not None:
             self.schema.check_compatible(anchors.schema)
-        self._anchors, self._config = anchors, config
+        self.anchors, self._config = anchors, config
 
     @property
     def num_episodes(self) -> int:
@@ -64,7 +64,7 @@ class StartPool:
         share = self._config.demo_share
         online = len(self._online()) if share < 1.0 else 0
         demos = len(_kept(self.readers[Origin.DEMO])) if share > 0.0 or not online else 0
-        return demos + online + (len(_kept(self._anchors)) if self._anchors is not None else 0)
+        return demos + online + (len(_kept(self.anchors)) if self.anchors is not None else 0)
 
     def refresh(self) -> None:
         """Take in what was recorded since."""
@@ -91,9 +91,9 @@ class StartPool:
         Where clips are branched from decides how many of them succeed, and calibration depends on that.
         """
         starts = self.draw(n, rng)
-        if self._anchors is None:
+        if self.anchors is None:
             return starts
-        rows = self._anchors.valid_starts[: self._anchors.num_settled]
+        rows = self.anchors.valid_starts[: self.anchors.num_settled]
         anchored = rng.random(n) < 0.5
         return [
             self._start(Origin.ANCHOR, int(rng.choice(rows))) if anchor else start
@@ -107,8 +107,8 @@ class StartPool:
         return gather_clips(reader, np.array([row]), length, history)
 
     def _reader(self, origin: Origin) -> StoreReader:
-        if origin is Origin.ANCHOR and self._anchors is not None:
-            return self._anchors
+        if origin is Origin.ANCHOR and self.anchors is not None:
+            return self.anchors
         return self.readers[origin]
 
     def _start(self, origin: Origin, row: int) -> Start:

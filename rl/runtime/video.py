@@ -14,6 +14,7 @@ from rl.config import ConfigError
 from rl.imagination.adapting import Adapting
 from rl.imagination.clip import Origin
 from rl.imagination.executing import ExecutingLabeller
+from rl.imagination.held_out import HeldOutScores
 from rl.imagination.labels import Labeller, RewardModelLabeller, TruthLabeller
 from rl.imagination.lessons import Lessons
 from rl.imagination.oracle import OracleImaginer
@@ -42,14 +43,10 @@ from rl.world_models.data import ClipData, make_spec
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotKind
 from worldmodel import checkpoint
-from worldmodel.adapt import Champion, Scores
+from worldmodel.adapt import Champion
 from worldmodel.counterfactual import Motion
-from worldmodel.evaluate import evaluate
 from worldmodel.factory import load_world_model, make_world_model
-from worldmodel.following import action_following
-from worldmodel.interface import WorldModel, WorldModelError
-
-FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fitted
+from worldmodel.interface import WorldModel
 
 
 def check_video(config: TrainConfig, schema: StoreSchema, run: RunDir | None) -> None:
@@ -183,7 +180,9 @@ def make_video(
         Champion(
             challenger,
             versions,
-            _Judge(data, config),
+            HeldOutScores(
+                data, pool.anchors, clips=settings.judged_clips, horizon=settings.horizon, seed=config.seed
+            ),
             load,
             settings.champion,
             learned,
@@ -223,23 +222,3 @@ def _labeller(
     return RewardModelLabeller(
         model, thresholds, calibrator, model.task, lessons.unseen, settings.confidence, names
     )
-
-
-class _Judge:
-    """Scores a world model on held-out clips; all contestants of one contest see the same."""
-
-    def __init__(self, data: ClipData, config: TrainConfig) -> None:
-        self._data, self._config = data, config
-
-    def __call__(self, model: WorldModel) -> Scores:
-        settings, past = self._config.synthetic.video, model.spec.context_frames - 1
-        rng = np.random.default_rng([self._config.seed, 8])
-        held_out = self._data.held_out(settings.judged_clips, settings.horizon, past, rng)
-        probe = self._data.sampler(Split.TRAIN).sample(FOLLOWING_PAIRS, 1, rng, past)
-        report = evaluate(model, held_out)
-        extra = {"copy_psnr": report.mean("psnr", report.steps, copied=True)}
-        try:
-            following: float | None = action_following(model, probe, held_out, rng).score
-        except WorldModelError:
-            following = None  # too few clips to tell; the gate stays shut
-        return Scores(report.mean("psnr", report.steps), following, extra)

@@ -1,0 +1,56 @@
+"""HeldOutScores: what versions of a run's world model compete by, and are trusted by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rl.replay.reader import StoreReader
+from rl.replay.sampler import Holdout, Split, concatenate_clips
+from rl.world_models.data import ClipData
+from robot.types import Clip
+from worldmodel.adapt import Scores
+from worldmodel.evaluate import evaluate
+from worldmodel.following import action_following
+from worldmodel.interface import WorldModel, WorldModelError
+
+FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fitted
+
+
+class HeldOutScores:
+    """Scores a world model on `clips` held-out clips of `horizon` steps; all contestants of one contest see the same.
+
+    A run holds out few episodes, and early ones may be of an arm that is stuck, which a copied frame shows best. So as
+    many clips of the anchors are added, where some last that long: also a version that forgets what they show scores
+    less.
+    """
+
+    def __init__(
+        self, data: ClipData, anchors: StoreReader | None, *, clips: int, horizon: int, seed: int
+    ) -> None:
+        self._data, self._clips, self._horizon, self._seed = data, clips, horizon, seed
+        self._anchors: ClipData | None = None
+        if anchors is not None:
+            long_enough = tuple(info.episode for info in anchors.episodes() if info.rows > horizon)
+            self._anchors = ClipData([anchors], [Holdout(episodes=long_enough)]) if long_enough else None
+
+    def __call__(self, model: WorldModel) -> Scores:
+        """Raises WorldModelError where no held-out episode of the run lasts that long."""
+        past = model.spec.context_frames - 1
+        rng = np.random.default_rng([self._seed, 8])
+        held_out = self._held_out(past, rng)
+        probe = self._data.sampler(Split.TRAIN).sample(FOLLOWING_PAIRS, 1, rng, past)
+        report = evaluate(model, held_out)
+        extra = {"copy_psnr": report.mean("psnr", report.steps, copied=True)}
+        try:
+            following: float | None = action_following(model, probe, held_out, rng).score
+        except WorldModelError:
+            following = None  # too few clips to tell; the gate stays shut
+        return Scores(report.mean("psnr", report.steps), following, extra)
+
+    def _held_out(self, past: int, rng: np.random.Generator) -> Clip:
+        clips = self._data.held_out(self._clips, self._horizon, past, rng)
+        if self._anchors is None:
+            return clips
+        others = self._anchors.held_out(self._clips, self._horizon, past, rng)
+        others.episode[...] = -1 - others.episode  # beside those of the run
+        return concatenate_clips([clips, others])
