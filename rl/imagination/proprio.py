@@ -23,7 +23,7 @@ APART = 5  # of the episodes of recordings every so manieth is not learned from
 
 @dataclass(frozen=True)
 class ProprioConfig:
-    """ridge: of the regression, in units of the features' variance. newest: transitions that it is fitted on.
+    """ridge: of the regression, in units of the features' variance. newest: of the run's transitions, so many are used.
 
     trees, leaf: of the forest that finds transitions alike, and the fewest of them in a leaf. folds: of episodes, each
     imagined by a fit on the others. refit_episodes: fitted anew after so many further ones. noise: readings scatter as
@@ -91,12 +91,13 @@ class Network:
     def __init__(
         self, proprio: Float32, action: Float32, following: Float32, episode: Rows, config: ProprioConfig
     ) -> None:
-        """As Ridge; episode: (N,) numbers, every APART-th of which is kept apart. Same numbers, same network.
+        """As Ridge; episode: (N,) numbers, every APART-th of them is kept apart. Same transitions, same network.
 
         Raises TooFewTransitionsError.
         """
         _check_count(proprio, action)
-        apart = episode % APART == APART - 1
+        _, order = np.unique(episode, return_inverse=True)  # numbers of discarded episodes are missing
+        apart = order % APART == APART - 1
         self.apart = proprio[apart], action[apart], following[apart]
         proprio, action, following = proprio[~apart], action[~apart], following[~apart]
         self._ridge = Ridge(proprio, action, following, config)
@@ -146,12 +147,12 @@ class ProprioModel:
         Raises TooFewTransitionsError.
         """
         self._command = command_index
-        _check_count(proprio, action)
         newest = slice(-config.newest, None)
         proprio, action, following = proprio[newest], action[newest], following[newest]
         if network is not None:
             apart = zip(network.apart, (proprio, action, following), strict=True)
             proprio, action, following = (np.concatenate(both) for both in apart)
+        _check_count(proprio, action)
         self._ridge = Ridge(proprio, action, following, config)
         self._change = (network or self._ridge).change
         left = following - proprio - self._change(proprio, action)
@@ -221,20 +222,30 @@ class CrossFittedProprio:
         network: Network | None = None,
         command_index: int | None = None,
     ) -> None:
-        """As ProprioModel; episode: (N,) numbers. A fold beside which there is too little is fitted on all.
+        """As ProprioModel; episode: (N,) numbers. A fold beside which there is too little is fitted on all; what
+        recordings keep apart counts.
 
         Raises TooFewTransitionsError.
         """
         newest = slice(-config.newest, None)
         fold = episode[newest] % config.folds
-        self._models = []
+        needed = fewest_transitions(proprio.shape[1], action.shape[1])
+        needed -= 0 if network is None else len(network.apart[0])
+        self._models, kept_out = [], []
         for left_out in range(config.folds):
             others = fold != left_out
+            kept_out.append(bool(others.sum() >= needed))
             parts = [part[newest][others] for part in (proprio, action, following)]
-            before, acted, after = parts if _enough(*parts[:2]) else (proprio, action, following)
+            before, acted, after = parts if kept_out[-1] else (proprio, action, following)
             self._models.append(
                 ProprioModel(before, acted, after, config, network=network, command_index=command_index)
             )
+        self._kept_out = np.array(kept_out)
+
+    def unseen(self, episode: Rows) -> NDArray[np.bool_]:
+        """For each of the episodes `episode` (N,), whether the fit that imagines it was fitted on others alone."""
+        kept_out: NDArray[np.bool_] = self._kept_out[episode % len(self._models)]
+        return kept_out
 
     def step(self, proprio: Float32, action: Float32, rng: np.random.Generator, episode: Rows) -> Float32:
         """Readings (B, P) behind `action` (B, A) of branches that began in the episodes `episode` (B,)."""
@@ -282,15 +293,11 @@ def fewest_transitions(readings: int, actions: int) -> int:
     return 2 * (readings + actions)
 
 
-def _enough(proprio: Float32, action: Float32) -> bool:
-    return len(proprio) >= fewest_transitions(proprio.shape[1], action.shape[1])
-
-
 def _check_count(proprio: Float32, action: Float32) -> None:
-    if not _enough(proprio, action):
+    if len(proprio) < (fewest := fewest_transitions(proprio.shape[1], action.shape[1])):
         raise TooFewTransitionsError(
-            f"proprio model: expected at least {fewest_transitions(proprio.shape[1], action.shape[1])} transitions to "
-            f"fit, got {len(proprio)}; record more demonstrations"
+            f"proprio model: expected at least {fewest} transitions to fit, got {len(proprio)}; record more "
+            "demonstrations"
         )
 
 

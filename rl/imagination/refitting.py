@@ -27,9 +27,10 @@ POSE = [PROPRIO_NAMES.index(name) for name in (*POSITION_NAMES, *ROTATION_NAMES)
 class Refitting:
     """Fits the readings of `imaginer` anew where that is due: what the arm has done since the last fit counts too.
 
-    A regression on a few demonstrations is wrong by several times what the arm moves as soon as a policy acts otherwise
-    than the demonstrator. So nothing is imagined before the newest online transitions, of episodes that a fit has not
-    seen, are told better by it than by an arm that stays; with a network on recordings, unless they are told worse.
+    A regression on a few demonstrations may be wrong by several times what the arm moves as soon as a policy acts
+    otherwise than the demonstrator. So nothing is imagined before the newest online transitions, of episodes that a fit
+    has not seen, are told better by it than by an arm that stays; with a network on recordings, unless they are told
+    worse.
     """
 
     def __init__(
@@ -52,16 +53,19 @@ class Refitting:
         return self._doubt
 
     def _doubt_of(self, fitted: CrossFittedProprio) -> str:
-        tried = transitions(self._pool.readers[Origin.ONLINE], TRIED)
-        count = len(tried[0])
+        before, action, after, episode = transitions(self._pool.readers[Origin.ONLINE], TRIED)
+        unseen = fitted.unseen(episode)
+        count = int(unseen.sum())
         if count < FEWEST_TRIED:
             if self._network is not None:
                 return ""
             return (
-                f"actor: {count} of {FEWEST_TRIED} transitions of its own that prove the imagined readings; with "
-                "synthetic.video.recordings they are fitted before the first step"
+                f"actor: {count} of {FEWEST_TRIED} transitions of its own that prove the imagined readings, beside "
+                "enough to fit them on; with synthetic.video.recordings they are fitted before the first step"
             )
-        gain = readings_gain(fitted, *tried, np.random.default_rng(0))
+        gain = readings_gain(
+            fitted, before[unseen], action[unseen], after[unseen], episode[unseen], np.random.default_rng(0)
+        )
         if gain > 0.0:
             return ""
         return (

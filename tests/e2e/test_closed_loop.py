@@ -187,7 +187,10 @@ def test_a_run_imagines_video_and_uses_none_of_it_before_its_labels_have_proven_
 ) -> None:
     pixels = ("robot.obs=pixels", "robot.image_px=32", "agent.encoder.channels=[4,8,8]")
     demos = tmp_path / "demos"
-    assert cli.main(["record", f"out={demos}", "robot.image_px=32", "demos.episodes=5"]) == 0
+    recordings = tmp_path / "recordings"
+    for number, (store, episodes) in enumerate(((demos, 5), (recordings, 12))):
+        asked = [f"out={store}", f"seed={number}", "robot.image_px=32", f"demos.episodes={episodes}"]
+        assert cli.main(["record", *asked]) == 0
     schema = StoreReader(demos).schema
     model, judge = tmp_path / "model.safetensors", tmp_path / "judge.safetensors"
     scores = {"psnr": 24.0, "copy_psnr": 20.0, "following": 0.9}
@@ -201,6 +204,7 @@ def test_a_run_imagines_video_and_uses_none_of_it_before_its_labels_have_proven_
         "synthetic.model=video",
         f"synthetic.video.world_model={model}",
         f"synthetic.video.reward_model={judge}",
+        f"synthetic.video.recordings={recordings}",
         "synthetic.video.model.kind=copy_last",
         "synthetic.video.holdout.every=5",
         "synthetic.imagination.replay_share=0.25",

@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from rl.imagination.proprio import (
+    APART,
     CrossFittedProprio,
     Network,
     ProprioConfig,
@@ -138,6 +139,28 @@ def test_recordings_tell_what_the_run_has_not_done_yet() -> None:
     assert 0.2 < presses.mean() < 0.8 and taught < 0.5 * alone
     again = Network(*recorded, episode, config)
     np.testing.assert_array_equal(again.change(*tried[:2]), network.change(*tried[:2]))
+
+
+def test_beside_recordings_the_fewest_transitions_are_told_apart_by_episode_too() -> None:
+    """A fold is not told of its own episodes, however few the run has."""
+    rng, config = np.random.default_rng(0), ProprioConfig()
+    network = Network(*pressing(400, rng), np.arange(400) // 50, config)
+    proprio, action, following = pressing(12, rng)
+    number = np.arange(12) // 4
+    wrong = following + np.float32(5.0) * (number == 0)[:, None]
+    for after in (following, wrong):
+        model = CrossFittedProprio(proprio, action, after, number, config, network=network)
+        found = model.step(proprio[:4], action[:4], np.random.default_rng(1), number[:4])
+        assert np.abs(found).max() < 0.1
+    with pytest.raises(TooFewTransitionsError):
+        CrossFittedProprio(proprio, action, following, number, config)
+
+
+def test_recordings_of_which_all_but_one_were_discarded_teach() -> None:
+    network = Network(
+        *pressing(50, np.random.default_rng(0)), np.full(50, APART - 1), ProprioConfig(epochs=1)
+    )
+    assert len(network.apart[0]) == 0
 
 
 def test_a_fit_on_few_episodes_may_err_more_than_an_arm_that_stays(episodes: list[Steps]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from video_cell import Cell, recorded
 
 from benchmarks.reward_model_data import Kind, record
+from rl.imagination.clip import Origin
 from rl.imagination.proprio import ProprioConfig, fit_network
 from rl.imagination.refitting import FEWEST_TRIED, Refitting
 from rl.imagination.video import VideoImaginer
@@ -39,6 +40,16 @@ def test_a_fit_on_demonstrations_is_not_believed_before_the_run_has_proven_it(tm
         anywhere(tmp_path / "real", 8)
         cell.pool.refresh()
         assert fit.lacks() == "" and imaginer.proprio is not first
+
+
+def test_an_episode_that_a_fit_has_seen_proves_nothing(tmp_path: Path) -> None:
+    """Beside the first one there are not demonstrations enough to fit on, so it is fitted on what it is tried on."""
+    with recorded(tmp_path, episodes=4) as cell:
+        record(tmp_path / "real", PRESS, 1, 0, {Kind.RANDOM: 1.0}, extra_steps=FEWEST_TRIED)
+        cell.pool.refresh()
+        assert cell.pool.readers[Origin.ONLINE].num_settled >= FEWEST_TRIED
+        fit, _ = refitting(cell)
+        assert f"0 of {FEWEST_TRIED} transitions of its own" in fit.lacks()
 
 
 def test_a_fit_that_errs_more_than_an_arm_that_stays_is_not_used(tmp_path: Path) -> None:

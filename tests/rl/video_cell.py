@@ -51,10 +51,10 @@ class Cell:
 
 
 @contextmanager
-def recorded(root: Path) -> Iterator[Cell]:
-    """Demonstrations in `root`, and nothing of the robot's yet."""
+def recorded(root: Path, episodes: int = 6) -> Iterator[Cell]:
+    """So many demonstrations in `root`, and nothing of the robot's yet."""
     env = make_robot_env(RobotConfig(task="press", image_px=32), seed=0)
-    demos = DemosConfig(episodes=6, noise=0.3)
+    demos = DemosConfig(episodes=episodes, noise=0.3)
     list(record_demonstrations(root / "demo", env, demos, CorrectionConfig(), seed=0))
     with StoreWriter(root / "real", make_schema(env)):
         pass
