@@ -36,10 +36,10 @@ class VideoConfig:
     train-reward-model, of which the run keeps a copy; None trains one on the demonstrations, by `reward_fit`, before
     the first step. Where a run goes on with another one, what the one before has labelled is removed, and calibration
     begins anew. anchors: a store of recordings from which nothing is learned, neither here nor by the two models, as
-    far as those say; tests of a new world model replay them too, and half of the clips that versions compete on are
-    theirs. recordings: a store of others, those of the world model if one likes, on which the regression of the arm's
-    readings is fitted before the first step; without them it is fitted on the demonstrations and what the run records,
-    and errs by several times as much early in a run.
+    far as those say; tests of a new world model replay them too, and versions compete on `judged_clips` of theirs as
+    well. recordings: a store of others, neither anchors nor those of demos.path, but those of the world model if one
+    likes, on which the regression of the arm's readings is fitted before the first step; without them it is fitted on
+    the demonstrations and what the run records, and errs by more early in a run. Both stores are read where they lie.
     max_risk: an imagined path ends beyond it. confidence: what is called success needs so high a calibrated score, what
     is called failure one of at most 1 - confidence, else it is unknown; from the first fit of the calibrator on.
     judged_clips, horizon: held-out clips of the run by which versions compete, and the control steps they imagine.

@@ -19,9 +19,9 @@ FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fi
 class HeldOutScores:
     """Scores a world model on `clips` held-out clips of `horizon` steps; all contestants of one contest see the same.
 
-    A run holds out few episodes, and early ones may be of an arm that is stuck, which a copied frame shows best. So as
-    many clips of the anchors are added, where some last that long: also a version that forgets what they show scores
-    less.
+    A run holds out few episodes, and early ones may be of an arm that is stuck, which a copied frame shows best. So
+    `clips` of the anchors are added, where some last that long: also a version that forgets what they show scores less.
+    Early in a run, which holds out fewer than that, they are the greater part.
     """
 
     def __init__(
@@ -30,7 +30,8 @@ class HeldOutScores:
         self._data, self._clips, self._horizon, self._seed = data, clips, horizon, seed
         self._anchors: ClipData | None = None
         if anchors is not None:
-            long_enough = tuple(info.episode for info in anchors.episodes() if info.rows > horizon)
+            kept = [info for info in anchors.episodes() if not info.discarded]
+            long_enough = tuple(info.episode for info in kept if info.rows > horizon)
             self._anchors = ClipData([anchors], [Holdout(episodes=long_enough)]) if long_enough else None
 
     def __call__(self, model: WorldModel) -> Scores:

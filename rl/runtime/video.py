@@ -22,6 +22,7 @@ from rl.imagination.proprio import fewest_transitions, fit_network
 from rl.imagination.refitting import Refitting
 from rl.imagination.starts import StartPool
 from rl.imagination.video import VideoImaginer
+from rl.replay.errors import StoreError
 from rl.replay.fingerprint import fingerprints
 from rl.replay.reader import StoreReader
 from rl.replay.sampler import Split
@@ -73,7 +74,7 @@ def check_video(config: TrainConfig, schema: StoreSchema, run: RunDir | None) ->
         if path is not None:
             _check_store(name, path, schema)
     if video.recordings is not None:
-        _check_recordings(video.recordings)
+        _check_recordings(video.recordings, config.demos.path)
     if video.anchors is not None:
         _check_anchors(video.anchors, config, run)
     demos = np.arange(config.demos.episodes)
@@ -85,8 +86,14 @@ def check_video(config: TrainConfig, schema: StoreSchema, run: RunDir | None) ->
 
 
 def _check_store(name: str, path: str, schema: StoreSchema) -> None:
-    """Raise ConfigError where the store is of another cell or empty, or StoreError where there is none."""
-    reader = StoreReader(Path(path))
+    """Raise ConfigError where the store is of another cell or empty, or where there is none."""
+    try:
+        reader = StoreReader(Path(path))
+    except StoreError as error:
+        raise ConfigError(
+            f"synthetic.video.{name}: {error}; a run reads it where it lies. Name it where it is now, or go on without "
+            f"it: synthetic.video.{name}=null"
+        ) from error
     difference = schema.difference(reader.schema)
     if difference is not None:
         field, expected, got = difference
@@ -100,14 +107,22 @@ def _check_store(name: str, path: str, schema: StoreSchema) -> None:
         )
 
 
-def _check_recordings(path: str) -> None:
-    """Raise ConfigError where nothing can be fitted on them."""
+def _check_recordings(path: str, demos: str | None) -> None:
+    """Raise ConfigError where nothing can be fitted on them, or where they are the demonstrations in `demos`."""
     reader = StoreReader(Path(path))
     fewest = fewest_transitions(reader.schema.proprio.dim, reader.schema.action_dim)
-    if len(reader.valid_starts) < fewest:
+    if reader.num_settled < fewest:
         raise ConfigError(
             f"synthetic.video.recordings={path}: expected at least {fewest} transitions to fit the arm's readings on, "
-            f"got {len(reader.valid_starts)}; record more, or drop it"
+            f"got {reader.num_settled}; record more, or drop it"
+        )
+    if demos is None or not Path(demos).exists():
+        return
+    known = fingerprints(reader)
+    if shared := known & fingerprints(StoreReader(Path(demos))):
+        raise ConfigError(
+            f"synthetic.video.recordings={path}: {len(shared)} of its {len(known)} episodes are those of demos.path="
+            f"{demos}; their replays would be told the readings that really came: name other recordings, or drop it"
         )
 
 

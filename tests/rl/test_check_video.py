@@ -12,7 +12,6 @@ from replay_data import DONE, VIEWS, observation, schema, transition
 
 from reward_model.classifier import ClassifierConfig, SuccessClassifier
 from rl.config import ConfigError, load
-from rl.replay.errors import StoreError
 from rl.replay.fingerprint import fingerprints
 from rl.replay.reader import StoreReader
 from rl.replay.schema import StoreSchema
@@ -111,6 +110,9 @@ def test_recordings_are_checked_as_anchors_are_and_share_no_episode_with_them(tm
         check_synthetic(config(asked, f"synthetic.video.anchors={store}"), schema())
     with pytest.raises(ConfigError, match=rf"synthetic.video.recordings={store}: task differs"):
         check_synthetic(config(asked), schema(task="press"))
+    moved = shutil.copytree(store, tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"30 of its 30 episodes are those of demos.path"):
+        check_synthetic(config(asked, f"demos.path={moved}"), schema())
     few = recorded(tmp_path / "few", episodes=1)
     with pytest.raises(ConfigError, match=r"expected at least \d+ transitions to fit .* got 2; record more"):
         check_synthetic(config(f"synthetic.video.recordings={few}"), schema())
@@ -161,5 +163,8 @@ def test_anchors_with_other_readings_or_without_episodes_are_refused(tmp_path: P
         check_synthetic(config(f"synthetic.video.anchors={recorded(tmp_path / 'one')}"), other)
     with pytest.raises(ConfigError, match="holds no finished episode"):
         check_synthetic(config(f"synthetic.video.anchors={recorded(tmp_path / 'no', episodes=0)}"), schema())
-    with pytest.raises(StoreError):
-        check_synthetic(config(f"synthetic.video.anchors={tmp_path / 'nothing'}"), schema())
+    for name in ("anchors", "recordings"):
+        with pytest.raises(
+            ConfigError, match=rf"no store here .* go on without it: synthetic.video.{name}=null"
+        ):
+            check_synthetic(config(f"synthetic.video.{name}={tmp_path / 'nothing'}"), schema())

@@ -40,11 +40,15 @@ def test_half_of_the_clips_are_of_the_anchors_where_some_are_long_enough(tmp_pat
             HeldOutScores(data, anchors, clips=6, horizon=longest, seed=0)(cell.model)
 
 
-def test_anchors_that_are_all_too_short_do_not_count(tmp_path: Path) -> None:
+def test_anchors_that_are_all_too_short_or_discarded_do_not_count(tmp_path: Path) -> None:
     with recorded(tmp_path) as cell:
         demo = cell.pool.readers[Origin.DEMO]
         data = ClipData([demo], [HELD_OUT])
-        short: Any = SimpleNamespace(episodes=lambda: [SimpleNamespace(episode=0, rows=4)])
+        infos = [
+            SimpleNamespace(episode=number, rows=rows, discarded=rows > 4)
+            for number, rows in enumerate((4, 40))
+        ]
+        short: Any = SimpleNamespace(episodes=lambda: infos)
         scores = [
             HeldOutScores(data, anchors, clips=6, horizon=4, seed=0)(cell.model) for anchors in (short, None)
         ]
