@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.neural_network import MLPRegressor
+from threadpoolctl import threadpool_limits
 
 from rl.replay.reader import Rows, StoreReader
 from robot.tasks import PROPRIO_NAMES
@@ -106,8 +107,10 @@ class Network:
         self._net = MLPRegressor(
             hidden_layer_sizes=config.hidden, batch_size=min(BATCH, len(left)), random_state=0
         )
-        for _ in range(config.epochs):
-            self._net.partial_fit(self._inputs(proprio, action), left / self._unit)
+        # Products this small gain nothing by threads, which wait for each other where the run keeps all cores busy.
+        with threadpool_limits(1):
+            for _ in range(config.epochs):
+                self._net.partial_fit(self._inputs(proprio, action), left / self._unit)
 
     def change(self, proprio: Float32, action: Float32) -> Array:
         """(N, P) that `action` (N, A) adds to `proprio`."""

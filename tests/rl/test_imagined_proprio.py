@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.neural_network import MLPRegressor
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from rl.imagination.proprio import (
     APART,
@@ -154,6 +156,21 @@ def test_beside_recordings_the_fewest_transitions_are_told_apart_by_episode_too(
         assert np.abs(found).max() < 0.1
     with pytest.raises(TooFewTransitionsError):
         CrossFittedProprio(proprio, action, following, number, config)
+
+
+def test_a_network_is_fitted_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actor and learner need the other cores; on two busy ones two threads took many times as long."""
+    fit, threads = MLPRegressor.partial_fit, []
+
+    def counted(*arguments: object) -> object:
+        threads.append(max(pool["num_threads"] for pool in threadpool_info()))
+        return fit(*arguments)
+
+    monkeypatch.setattr(MLPRegressor, "partial_fit", counted)
+    with threadpool_limits(2):
+        Network(*pressing(50, np.random.default_rng(0)), np.arange(50) // 5, ProprioConfig(epochs=2))
+        assert max(pool["num_threads"] for pool in threadpool_info()) == 2
+    assert threads == [1, 1]
 
 
 def test_recordings_of_which_all_but_one_were_discarded_teach() -> None:
