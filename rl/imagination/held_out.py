@@ -38,20 +38,21 @@ class HeldOutScores:
         """Raises WorldModelError where no held-out episode of the run lasts that long."""
         past = model.spec.context_frames - 1
         rng = np.random.default_rng([self._seed, 8])
-        held_out = self._held_out(past, rng)
+        own = self._data.held_out(self._clips, self._horizon, past, rng)
         probe = self._data.sampler(Split.TRAIN).sample(FOLLOWING_PAIRS, 1, rng, past)
-        report = evaluate(model, held_out)
+        report = evaluate(model, self._with_anchors(own, past))
         extra = {"copy_psnr": report.mean("psnr", report.steps, copied=True)}
         try:
-            following: float | None = action_following(model, probe, held_out, rng).score
+            # Of the run's own clips alone: a probe that is fitted on those reads no other motion.
+            following: float | None = action_following(model, probe, own, rng).score
         except WorldModelError:
             following = None  # too few clips to tell; the gate stays shut
         return Scores(report.mean("psnr", report.steps), following, extra)
 
-    def _held_out(self, past: int, rng: np.random.Generator) -> Clip:
-        clips = self._data.held_out(self._clips, self._horizon, past, rng)
+    def _with_anchors(self, own: Clip, past: int) -> Clip:
         if self._anchors is None:
-            return clips
+            return own
+        rng = np.random.default_rng([self._seed, 9])
         others = self._anchors.held_out(self._clips, self._horizon, past, rng)
         others.episode[...] = -1 - others.episode  # beside those of the run
-        return concatenate_clips([clips, others])
+        return concatenate_clips([own, others])
