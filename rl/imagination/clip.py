@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
 
@@ -33,7 +33,8 @@ class ImaginedClip:
     """What would have happened: T + 1 observations, of which the first is real, and the T actions between them.
 
     action: (T, A) as executed. risk: (T,) of the world model, ordinal. truth: (T,) what a simulator knows of each
-    step, UNKNOWN where nobody does.
+    step, UNKNOWN where nobody does. others: (K, T + 1, P) readings that may as well have come, None where they are
+    known.
     """
 
     start: Start
@@ -44,9 +45,18 @@ class ImaginedClip:
     risk: Float32
     truth: Sequence[Label]
     world_model_version: int
+    others: Float32 | None = None
 
     def __len__(self) -> int:
         return len(self.action)
+
+    def reading(self, proprio: Float32) -> ImaginedClip:
+        """The same with the readings (T + 1, P) in the observations."""
+        seen = [
+            replace(observation, proprio=readings)
+            for observation, readings in zip(self.observations, proprio, strict=True)
+        ]
+        return replace(self, observations=seen)
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,8 @@ class Futures:
     """One imagined step of B branches. executed: (B, A). risk: (B,). truth: (B,) labels of this step.
 
     over: (B,) whether a branch ended with this step; what follows it means nothing. lost: (B,) whether it ended before
-    this step, which itself means nothing.
+    this step, which itself means nothing. others: (B, K, P) further draws of the readings, each of a path of its own;
+    None where they are known.
     """
 
     observations: Sequence[Observation]
@@ -63,6 +74,7 @@ class Futures:
     truth: Sequence[Label]
     over: Sequence[bool]
     lost: Sequence[bool]
+    others: Float32 | None = None
 
 
 class Session(Protocol):

@@ -150,6 +150,7 @@ class _Branch:
         self.observations = [first]
         self.actions: list[Float32] = []
         self.over = False
+        self._others: list[Float32] = []
         self._risk: list[float] = []
         self._truth: list[Label] = []
 
@@ -159,6 +160,8 @@ class _Branch:
             return
         self.observations.append(futures.observations[index])
         self.actions.append(futures.executed[index])
+        if futures.others is not None:
+            self._others.append(futures.others[index])
         self._risk.append(float(futures.risk[index]))
         self._truth.append(futures.truth[index])
         self.over = bool(futures.over[index])
@@ -179,7 +182,15 @@ class _Branch:
             risk=np.array(self._risk, np.float32),
             truth=self._truth,
             world_model_version=version,
+            others=self._paths(),
         )
+
+    def _paths(self) -> Float32 | None:
+        """(K, T + 1, P): all begin in the first observation."""
+        if not self._others:
+            return None
+        first = np.broadcast_to(self.observations[0].proprio, self._others[0].shape)
+        return np.stack([first, *self._others], axis=1).astype(np.float32)
 
 
 def _actions(

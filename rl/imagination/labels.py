@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reward_model.calibration.anchors import AnchorKind, AnchorPair, ScorerKey
 from reward_model.calibration.calibrator import Calibrator
 from reward_model.calibration.gates import Closure
-from reward_model.interface import RewardModel, by_name
+from reward_model.interface import Images, RewardModel, by_name
 from reward_model.labels import Labels, Thresholds, label_clips
 from rl.imagination.clip import ImaginedClip, Origin, Start
 from robot.tasks import PROPRIO_NAMES
@@ -197,8 +197,7 @@ class RewardModelLabeller:
             )
             for view in self._model.views
         }
-        proprio = np.stack([[observation.proprio for observation in clip.observations] for clip in clips])
-        success_prob = self._model.score(images, by_name(proprio, self._names))
+        success_prob, clips = self._score(images, clips)
         found = label_clips(success_prob, self._thresholds)
         version = clips[0].world_model_version
         key = self._scorer = self._key(version)
@@ -222,6 +221,24 @@ class RewardModelLabeller:
                 clips, outcomes, steps, found.score, calibrated, begins_in_success, strict=True
             )
         ]
+
+    def _score(self, images: Images, clips: Sequence[ImaginedClip]) -> tuple[Float32, Sequence[ImaginedClip]]:
+        """(B, T) probabilities, the mean over all draws of the readings, and the clips with the draw that is nearest.
+
+        One draw may sink through a table by chance; where successes are rare, most of what it would be called is wrong.
+        """
+        paths = [np.stack([[observation.proprio for observation in clip.observations] for clip in clips])]
+        others = [clip.others for clip in clips if clip.others is not None]
+        if self._model.readings and others:
+            paths += list(np.stack(others, axis=1))
+        drawn = np.stack([self._model.score(images, by_name(path, self._names)) for path in paths])
+        mean = drawn.mean(axis=0)
+        nearest = np.abs(drawn - mean).sum(axis=2).argmin(axis=0)
+        chosen = [
+            clip if path == 0 else clip.reading(paths[path][index])
+            for index, (clip, path) in enumerate(zip(clips, nearest, strict=True))
+        ]
+        return mean, chosen
 
     def _contradicted(self, key: ScorerKey, label: Labels, calibrated: Array) -> NDArray[np.bool_]:
         """(B,) labels that the calibrated scores (B,) speak against; none before a map is learnt."""

@@ -29,12 +29,14 @@ class ProprioConfig:
     trees, leaf: of the forest that finds transitions alike, and the fewest of them in a leaf. folds: of episodes, each
     imagined by a fit on the others. refit_episodes: fitted anew after so many further ones. noise: readings scatter as
     those of alike transitions do; without it a critic could tell imagined states by their smoothness.
-    hidden, epochs: layers and training of the network, where there are recordings to fit one on.
+    hidden, epochs: layers and training of the network, where there are recordings to fit one on. draws: of readings for
+    every imagined path, by all of which a reward model judges it: one may sink through a table by chance.
     """
 
     ridge: float = 1e-4
     hidden: tuple[int, ...] = (256, 128)
     epochs: int = 20
+    draws: int = 5
     newest: int = 2000
     trees: int = 30
     leaf: int = 3
@@ -48,9 +50,10 @@ class ProprioConfig:
                 "proprio: expected ridge > 0 and newest, trees, leaf and refit_episodes >= 1, got "
                 f"{self.ridge}, {self.newest}, {self.trees}, {self.leaf}, {self.refit_episodes}"
             )
-        if not self.hidden or min(*self.hidden, self.epochs) < 1:
+        if not self.hidden or min(*self.hidden, self.epochs, self.draws) < 1:
             raise ValueError(
-                f"proprio: expected hidden layers and epochs >= 1, got {list(self.hidden)}, {self.epochs}"
+                f"proprio: expected hidden layers, epochs and draws >= 1, got {list(self.hidden)}, {self.epochs}, "
+                f"{self.draws}"
             )
         if self.folds < 2:
             raise ValueError(f"proprio.folds: expected >= 2, got {self.folds}")

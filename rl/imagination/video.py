@@ -23,7 +23,7 @@ class VideoImaginer:
 
     Actions are clipped to the workspace, as the governor would, before they are imagined. An imagined path ends before
     the model's risk exceeds `max_risk`; a risk that is no number exceeds it. proprio: None until there are transitions
-    enough to fit it; nothing can be imagined before.
+    enough to fit it; nothing can be imagined before. draws: of the readings; one is what the policy sees.
     """
 
     def __init__(
@@ -35,9 +35,11 @@ class VideoImaginer:
         *,
         control_period: float,
         max_risk: float,
+        draws: int = 1,
     ) -> None:
         self.model, self.proprio = model, proprio
         self._pool, self._motion, self._period, self._max_risk = pool, motion, control_period, max_risk
+        self._others = draws - 1
 
     @property
     def version(self) -> int:
@@ -71,6 +73,7 @@ class VideoImaginer:
             np.random.default_rng([seed, 1]),
             self._period,
             self._max_risk,
+            self._others,
         )
 
     def readings(self, first: Float32, actions: Float32, seed: int) -> Float32:
@@ -95,11 +98,14 @@ class VideoSession:
         rng: np.random.Generator,
         period: float,
         max_risk: float,
+        others: int,
     ) -> None:
         self._rollout, self._proprio, self._motion = rollout, proprio, motion
         self._episode, self._rng = episode, rng
         self._observations = list(first)
         self._period, self._max_risk = period, max_risk
+        readings = np.stack([observation.proprio for observation in first])
+        self._others = np.repeat(readings[:, None], others, axis=1)  # (B, K, P)
 
     @property
     def observations(self) -> Sequence[Observation]:
@@ -121,6 +127,7 @@ class VideoSession:
             )
             for index, observation in enumerate(self._observations)
         ]
+        self._step_others(executed)
         risk = imagined.risk[:, 0]
         return Futures(
             observations=self._observations,
@@ -129,4 +136,17 @@ class VideoSession:
             truth=[Label.UNKNOWN] * len(actions),
             over=[False] * len(actions),
             lost=(~(risk <= self._max_risk)).tolist(),
+            others=self._others if self._others.size else None,
         )
+
+    def _step_others(self, executed: Float32) -> None:
+        """The other draws under the same actions, each on from where it was."""
+        branches, others, entries = self._others.shape
+        if others:
+            following = self._proprio.step(
+                self._others.reshape(-1, entries),
+                np.repeat(executed, others, axis=0),
+                self._rng,
+                np.repeat(self._episode, others),
+            )
+            self._others = following.reshape(branches, others, entries)

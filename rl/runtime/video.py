@@ -176,6 +176,7 @@ def make_video(
         motion,
         control_period=env.robot.timing.control_period,
         max_risk=settings.max_risk,
+        draws=settings.proprio.draws,
     )
 
     def publish(model: WorldModel) -> None:

@@ -88,6 +88,32 @@ def test_the_judge_hears_what_the_arm_would_have_read_at_each_frame(cell: Cell) 
         np.testing.assert_array_equal(heard[name], expected)
 
 
+def test_one_draw_of_the_readings_that_sinks_by_chance_is_no_success(cell: Cell) -> None:
+    """Of three draws one is called a success; label and readings are those of their mean."""
+    (clip,) = cell.imagination(clip_length=4, parallel=1).imagine(Still())
+    stays = np.stack([seen.proprio for seen in clip.observations])
+    sinks = stays.copy()
+    sinks[1:, 2] -= 0.1
+    one = labeller(cell, 0.0)
+
+    class Deep(Judge):
+        readings = ("ee_z",)
+
+        def score(self, images: Images, readings: Readings | None = None) -> Float32:
+            assert readings is not None
+            return np.where(readings["ee_z"] < stays[0, 2] - 0.05, 0.95, 0.05).astype(np.float32)
+
+    one._model = Deep(cell, 0.0)
+    sunk = clip.reading(sinks)
+    (alone,) = one.label([sunk])
+    (drawn,) = one.label([replace(sunk, others=np.stack([stays, stays]))])
+    assert alone.label is Label.SUCCESS and drawn.label is not Label.SUCCESS
+    assert drawn.success_prob == pytest.approx(0.35)
+    np.testing.assert_array_equal(np.stack([seen.proprio for seen in drawn.clip.observations]), stays)
+    (most,) = one.label([replace(clip, others=np.stack([sinks] * 9))])
+    assert most.label is Label.SUCCESS and most.clip.observations[-1].proprio[2] == sinks[-1, 2]
+
+
 def with_truth(clip: ImaginedClip, success: bool, episode: int) -> ImaginedClip:
     truth = [Label.FAILURE] * (len(clip) - 1) + [Label.SUCCESS if success else Label.FAILURE]
     return replace(clip, kind=BranchKind.REPLAY, truth=truth, start=replace(clip.start, episode=episode))

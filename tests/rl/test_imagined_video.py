@@ -66,6 +66,20 @@ def test_a_risk_that_is_no_number_is_not_trusted(cell: Cell) -> None:
     assert cell.imagination(Broken(cell.model.spec), clip_length=3, parallel=2).imagine(Still()) == []
 
 
+def test_further_draws_of_the_readings_begin_in_the_real_ones_and_go_their_own_way(cell: Cell) -> None:
+    (alone,) = cell.imagination(clip_length=4, parallel=1).imagine(Still())
+    assert alone.others is None
+    imagination = cell.imagination(clip_length=4, parallel=2)
+    imagination._imaginer._others = 3  # type: ignore[attr-defined]
+    for clip in imagination.imagine(Still()):
+        own = np.stack([observation.proprio for observation in clip.observations])
+        assert clip.others is not None and clip.others.shape == (3, *own.shape)
+        np.testing.assert_array_equal(clip.others[:, 0], np.repeat(own[:1], 3, axis=0))
+        paths = np.concatenate([own[None], clip.others])
+        assert len({path[-1].tobytes() for path in paths}) == 4
+        assert np.abs(paths[:, -1, :3] - own[-1, :3]).max() < 0.05
+
+
 def test_replays_know_their_outcome_and_other_clips_do_not(cell: Cell) -> None:
     clips = cell.imagination(replay_share=0.5, clip_length=40, parallel=30).imagine(Still())
     replays = [clip for clip in clips if clip.kind is BranchKind.REPLAY]
