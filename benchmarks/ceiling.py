@@ -56,6 +56,8 @@ NAMES = {
     "naive_own_readings": "video, readings fitted on the run alone, neither pacing nor selection",
     "no_schedule_own_readings": "video, readings fitted on the run alone, no pacing",
     "full_own_readings": "video, readings fitted on the run alone, the whole loop",
+    "full_anchored_own_readings": "video, readings fitted on the run alone, a tenth carried out as anchors",
+    "full_one_draw": "video, one draw of the readings, the whole loop",
     "oracle_labels_own_readings": "video, readings fitted on the run alone, true labels",
     "full_linear": "video, paced by the linear approximation",
     "full_carried": "video, no pacing, 4 times as much imagined, and imagined states train the policy",
