@@ -92,9 +92,7 @@ def carried_out(run: RunDir, env: Any) -> Iterator[list[ImaginedClip]]:
     readers = {Origin.DEMO: StoreReader(run.demo), Origin.ONLINE: StoreReader(run.real)}
     pool = StartPool(readers[Origin.DEMO], readers[Origin.ONLINE], settings.imagination.starts)
     pool.refresh()
-    network = (
-        None if video.recordings is None else fit_network(StoreReader(Path(video.recordings)), video.proprio)
-    )
+    network = fit_network(video.recordings, video.proprio)
     motion = Motion.of(env.robot.spec, env.robot.frames.action)
     imaginer = VideoImaginer(
         load_world_model(own_versions(run).newest_path(), device=CPU),

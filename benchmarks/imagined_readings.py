@@ -51,9 +51,7 @@ def main() -> int:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--recordings", type=Path)
     options = parser.parse_args()
-    network = None
-    if options.recordings is not None:
-        network = fit_network(StoreReader(options.recordings), ALIKE)
+    network = fit_network(options.recordings, ALIKE)
     rows = [row for path in options.runs for share in FITTED for row in of_run(RunDir(path), share, network)]
     for row in rows:
         print(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,10 +111,11 @@ class Network:
         self._net = MLPRegressor(
             hidden_layer_sizes=config.hidden, batch_size=min(BATCH, len(left)), random_state=0
         )
+        x, y = self._inputs(proprio, action), left / self._unit
         # Products this small gain nothing by threads, which wait for each other where the run keeps all cores busy.
         with threadpool_limits(1):
             for _ in range(config.epochs):
-                self._net.partial_fit(self._inputs(proprio, action), left / self._unit)
+                self._net.partial_fit(x, y)
 
     def change(self, proprio: Float32, action: Float32) -> Array:
         """(N, P) that `action` (N, A) adds to `proprio`."""
@@ -269,9 +271,9 @@ class CrossFittedProprio:
         return np.stack(found, axis=1)
 
 
-def fit_network(recordings: StoreReader, config: ProprioConfig) -> Network:
-    """Fitted on all of a store; raises TooFewTransitionsError."""
-    return Network(*transitions(recordings), config)
+def fit_network(recordings: str | Path | None, config: ProprioConfig) -> Network | None:
+    """Fitted on all of the store there, None where there are no recordings; raises TooFewTransitionsError."""
+    return None if recordings is None else Network(*transitions(StoreReader(Path(recordings))), config)
 
 
 def fit_proprio(

@@ -220,9 +220,7 @@ def make_video(
     if share:
         simulator = OracleImaginer(env, pool.readers, layout_seed)
         labeller = ExecutingLabeller(labeller, simulator, share, np.random.default_rng([config.seed, 9]))
-    network = None
-    if settings.recordings is not None:
-        network = fit_network(StoreReader(Path(settings.recordings)), settings.proprio)
+    network = fit_network(settings.recordings, settings.proprio)
     refitting = Refitting(imaginer, pool, settings.proprio, network)
     return Parts(imaginer, labeller, adapting.step, refitting.lacks)
 

@@ -11,7 +11,6 @@ from rl.imagination.clip import Origin
 from rl.imagination.proprio import ProprioConfig, fit_network
 from rl.imagination.refitting import FEWEST_TRIED, Refitting
 from rl.imagination.video import VideoImaginer
-from rl.replay.reader import StoreReader
 from robot.factory import RobotConfig
 from worldmodel.counterfactual import Motion
 
@@ -22,8 +21,7 @@ def refitting(cell: Cell, recordings: Path | None = None) -> tuple[Refitting, Vi
     motion = Motion.of(cell.env.robot.spec, cell.env.robot.frames.action)
     imaginer = VideoImaginer(cell.model, None, cell.pool, motion, control_period=0.1, max_risk=1.0)
     config = ProprioConfig()
-    network = None if recordings is None else fit_network(StoreReader(recordings), config)
-    return Refitting(imaginer, cell.pool, config, network), imaginer
+    return Refitting(imaginer, cell.pool, config, fit_network(recordings, config)), imaginer
 
 
 def anywhere(path: Path, episodes: int, seed: int = 0) -> Path:
