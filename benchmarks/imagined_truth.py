@@ -3,11 +3,13 @@
     OMP_NUM_THREADS=1 python -m benchmarks.imagined_truth runs/closed_loop/runs/press_scarce/full/* [--clips 200]
 
 Clips are drawn evenly from those that are still held; `from_clip` of `of_clips` says how late in the run they begin.
-Writes imagined_truth.json beside the results of that experiment, for each run and kind of actions with 95% intervals:
-how often a clip called success succeeds (precision), how many of those that succeed are called so (recall), and how
-many that fail are called success (false positives). `shown_...`: the same of the reward model when it is shown the true
-frames of the same actions, which tells its own errors from those of the video. psnr, copy: of the imagined frames, and
-of the first one copied, against the true ones.
+Writes imagined_truth.json beside the results of that experiment, for each run and kind of actions, and for all by where
+they begin, with 95% intervals: how often a clip called success succeeds (precision), how many of those that succeed are
+called so (recall), and how many that fail are called success (false positives). Then the same of the reward model
+alone, without calibration and of one draw of the readings, on each link replaced by the truth of the same actions:
+`imagined_...` (none), `true_readings_...`, `true_frames_...`, `true_both_...`. psnr, copy: of the imagined frames, and
+of the first one copied, against the true ones. position_mm: of the imagined arm behind the last action from the true
+one, on the mean along x, y and z.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,8 @@ from rl.runtime.run_dir import RunDir
 from rl.statistics import wilson_interval
 from rl.synthetic import ImaginedBy
 from robot.factory import make_robot_env, make_task
-from robot.types import Label
+from robot.tasks import POSITION_NAMES
+from robot.types import Array, Label
 from worldmodel.metrics import psnr
 
 Images = NDArray[np.uint8]  # (T, H, W, 3)
@@ -45,18 +49,25 @@ Images = NDArray[np.uint8]  # (T, H, W, 3)
 ShowsSuccess = Callable[[Mapping[str, Images], Readings], bool]
 
 
+LINKS = ("imagined", "true_readings", "true_frames", "true_both")
+
+
 @dataclass(frozen=True)
 class Told:
-    """One clip: what it was called, what it leads to, and what the reward model calls the true frames, where it looked.
+    """One clip: where it begins, what it was called, what it leads to, and what the reward model calls it.
 
-    psnr, copy: of its frames against the true ones, averaged over steps and views [dB].
+    shown: by LINKS whether it calls it success, empty where the run has no reward model. psnr, copy: of its frames
+    against the true ones, averaged over steps and views [dB]. apart: (3,) [m] of the last imagined position from the
+    true one.
     """
 
+    origin: Origin
     called: bool
     succeeds: bool
-    shown: bool | None
+    shown: Mapping[str, bool]
     psnr: float
     copy: float
+    apart: Array
 
 
 def main() -> int:
@@ -78,7 +89,7 @@ def main() -> int:
 
 
 def measure(path: Path, count: int) -> list[dict[str, Any]]:
-    """One row for each kind of actions, and one for all; that alone where a run holds no clip."""
+    """One row for each kind of actions, for each origin, and one for all; that alone where a run holds no clip."""
     run = RunDir.open(path)
     env = make_robot_env(run.config.robot, seed=run.config.seed)
     readers = {Origin.DEMO: StoreReader(run.demo), Origin.ONLINE: StoreReader(run.real)}
@@ -93,13 +104,17 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
         clip = relived(synthetic, readers, held[index])
         carried_out = _carry_out(simulator, clip, hold, env.proprio_spec.names)
         if carried_out is not None:
-            told[clip.kind.value].append(_tell(clip, *carried_out, labels))
+            told[clip.kind.value].append(_tell(clip, *carried_out, labels, env.proprio_spec.names))
     env.close()
-    told["all"] = [one for of in list(told.values()) for one in of]
+    every = [one for of in told.values() for one in of]
+    begun = {origin: [one for one in every if one.origin is origin] for origin in readers}
+    groups = [(kind, "all", clips) for kind, clips in told.items()]
+    groups += [("all", origin.name.lower(), clips) for origin, clips in begun.items() if clips]
     whence = {"from_clip": held[0] if held else None, "of_clips": synthetic.num_episodes}
     rows = [
-        {"arm": path.parts[-2], "seed": run.config.seed, "actions": kind, **whence, **rates(clips)}
-        for kind, clips in told.items()
+        {"arm": path.parts[-2], "seed": run.config.seed, "actions": kind, "begun": begun_in, **whence}
+        | rates(clips)
+        for kind, begun_in, clips in (*groups, ("all", "all", every))
     ]
     for row in rows:
         print(row, flush=True)
@@ -159,42 +174,56 @@ def _carry_out(
 def _tell(
     clip: Relived,
     true: Mapping[str, Images],
-    readings: Readings,
+    true_readings: Readings,
     succeeds: bool,
     shows_success: ShowsSuccess | None,
+    proprio_names: Sequence[str],
 ) -> Told:
-    imagined = clip.imagined.images
+    imagined, readings = clip.imagined.images, by_name(clip.imagined.proprio, proprio_names)
+    shown = zip(LINKS, product((imagined, true), (readings, true_readings)), strict=True)
+    last = [[of[name][-1] for name in POSITION_NAMES] for of in (readings, true_readings)]
     return Told(
+        origin=Origin(clip.told.source_origin),
         called=clip.label is Label.SUCCESS,
         succeeds=succeeds,
-        shown=None if shows_success is None else shows_success(true, readings),
+        shown={} if shows_success is None else {link: shows_success(*both) for link, both in shown},
         psnr=float(np.mean([psnr(imagined[v][1:], true[v][1:]) for v in true])),
         copy=float(
             np.mean([psnr(np.broadcast_to(true[v][0], true[v][1:].shape), true[v][1:]) for v in true])
         ),
+        apart=np.abs(np.subtract(*last)),
     )
 
 
 def rates(clips: Sequence[Told]) -> dict[str, Any]:
     """Counts, and rates with their intervals."""
+    apart = np.mean([clip.apart for clip in clips], axis=0) * 1e3 if clips else None
     found: dict[str, Any] = {
         "clips": len(clips),
         "success_share": _mean([clip.succeeds for clip in clips]),
         "psnr": _mean([clip.psnr for clip in clips]),
         "copy": _mean([clip.copy for clip in clips]),
+        "position_mm": None if apart is None else apart.round(2).tolist(),
     }
+    found |= _hits("", [(clip.called, clip.succeeds) for clip in clips])
+    for link in LINKS if clips and clips[0].shown else ():
+        found |= _hits(f"{link}_", [(clip.shown[link], clip.succeeds) for clip in clips])
+    return found
+
+
+def _hits(prefix: str, clips: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
+    """Rates with their intervals of clips (called success, succeeds)."""
+    found: dict[str, Any] = {}
     hits = {
-        "precision": [clip.succeeds for clip in clips if clip.called],
-        "recall": [clip.called for clip in clips if clip.succeeds],
-        "false_positives": [clip.called for clip in clips if not clip.succeeds],
-        "shown_recall": [clip.shown for clip in clips if clip.succeeds and clip.shown is not None],
-        "shown_false_positives": [
-            clip.shown for clip in clips if not clip.succeeds and clip.shown is not None
-        ],
+        "precision": [succeeds for called, succeeds in clips if called],
+        "recall": [called for called, succeeds in clips if succeeds],
+        "false_positives": [called for called, succeeds in clips if not succeeds],
     }
     for name, of in hits.items():
         low, high = wilson_interval(sum(of), len(of))
-        found |= {name: _mean(of), f"{name}_low": round(low, 3), f"{name}_high": round(high, 3)}
+        name = f"{prefix}{name}"
+        found |= {name: _mean(of), f"{name}_of": len(of)}
+        found |= {f"{name}_low": round(low, 3), f"{name}_high": round(high, 3)}
     return found
 
 

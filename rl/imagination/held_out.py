@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rl.replay.reader import StoreReader
-from rl.replay.sampler import Holdout, Split, concatenate_clips
+from rl.replay.sampler import ClipSampler, Holdout, PartConfig, Split, concatenate_clips
 from rl.world_models.data import ClipData
 from robot.types import Clip
 from worldmodel.adapt import Scores
@@ -13,7 +13,7 @@ from worldmodel.evaluate import evaluate
 from worldmodel.following import action_following
 from worldmodel.interface import WorldModel, WorldModelError
 
-FOLLOWING_PAIRS = 256  # real steps on which the probe of action following is fitted
+FOLLOWING_PAIRS = 256  # real steps of the run, and of recordings, on which the probe of action following is fitted
 
 
 class HeldOutScores:
@@ -22,13 +22,24 @@ class HeldOutScores:
     A run holds out few episodes, and early ones may be of an arm that is stuck, which a copied frame shows best. So
     `clips` of the anchors are added, where some last that long: also a version that forgets what they show scores less.
     Early in a run, which holds out fewer than that, they are the greater part.
+
+    Action following is measured on the anchors too where there are recordings beside them: a probe that is fitted on
+    the run alone reads no motion but the run's.
     """
 
     def __init__(
-        self, data: ClipData, anchors: StoreReader | None, *, clips: int, horizon: int, seed: int
+        self,
+        data: ClipData,
+        anchors: StoreReader | None,
+        recordings: StoreReader | None,
+        *,
+        clips: int,
+        horizon: int,
+        seed: int,
     ) -> None:
         self._data, self._clips, self._horizon, self._seed = data, clips, horizon, seed
         self._anchors: ClipData | None = None
+        self._recordings = None if recordings is None else ClipSampler([PartConfig(recordings)])
         if anchors is not None:
             kept = [info for info in anchors.episodes() if not info.discarded]
             long_enough = tuple(info.episode for info in kept if info.rows > horizon)
@@ -40,11 +51,15 @@ class HeldOutScores:
         rng = np.random.default_rng([self._seed, 8])
         own = self._data.held_out(self._clips, self._horizon, past, rng)
         probe = self._data.sampler(Split.TRAIN).sample(FOLLOWING_PAIRS, 1, rng, past)
-        report = evaluate(model, self._with_anchors(own, past))
+        judged = self._with_anchors(own, past)
+        report = evaluate(model, judged)
         extra = {"copy_psnr": report.mean("psnr", report.steps, copied=True)}
+        if self._recordings is None:
+            judged = own
+        else:
+            probe = concatenate_clips([probe, self._recordings.sample(FOLLOWING_PAIRS, 1, rng, past)])
         try:
-            # Of the run's own clips alone: a probe that is fitted on those reads no other motion.
-            following: float | None = action_following(model, probe, own, rng).score
+            following: float | None = action_following(model, probe, judged, rng).score
         except WorldModelError:
             following = None  # too few clips to tell; the gate stays shut
         return Scores(report.mean("psnr", report.steps), following, extra)

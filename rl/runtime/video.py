@@ -197,7 +197,12 @@ def make_video(
             challenger,
             versions,
             HeldOutScores(
-                data, pool.anchors, clips=settings.judged_clips, horizon=settings.horizon, seed=config.seed
+                data,
+                pool.anchors,
+                None if settings.recordings is None else StoreReader(Path(settings.recordings)),
+                clips=settings.judged_clips,
+                horizon=settings.horizon,
+                seed=config.seed,
             ),
             load,
             settings.champion,
