@@ -13,7 +13,7 @@ from worldmodel.evaluate import evaluate
 from worldmodel.following import action_following
 from worldmodel.interface import WorldModel, WorldModelError
 
-FOLLOWING_PAIRS = 256  # real steps of the run, and of recordings, on which the probe of action following is fitted
+FOLLOWING_PAIRS = 256  # real steps of the run, and as many of recordings, to fit the probe on
 
 
 class HeldOutScores:

@@ -44,7 +44,7 @@ from rl.world_models.data import ClipData, make_spec
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotKind
 from worldmodel import checkpoint
-from worldmodel.adapt import Champion
+from worldmodel.adapt import Champion, Versions
 from worldmodel.counterfactual import Motion
 from worldmodel.factory import load_world_model, make_world_model
 from worldmodel.interface import WorldModel
@@ -193,22 +193,7 @@ def make_video(
         trust(checkpoint.read(start).scores)
     rng = np.random.default_rng([config.seed, 7])
     adapting = Adapting(
-        Champion(
-            challenger,
-            versions,
-            HeldOutScores(
-                data,
-                pool.anchors,
-                None if settings.recordings is None else StoreReader(Path(settings.recordings)),
-                clips=settings.judged_clips,
-                horizon=settings.horizon,
-                seed=config.seed,
-            ),
-            load,
-            settings.champion,
-            learned,
-            settings.trust.following_open,
-        ),
+        _champion(config, challenger, data, pool.anchors, versions, load, learned),
         settings.schedule,
         data.sampler(Split.TRAIN),
         fitted=start is not None,
@@ -218,9 +203,9 @@ def make_video(
         trust=trust,
         rng=rng,
     )
-    labeller: Labeller = TruthLabeller()
-    if not settings.true_labels:
-        labeller = _labeller(run, config, data, device, lessons)
+    labeller: Labeller = (
+        TruthLabeller() if settings.true_labels else _judge(run, config, data, device, lessons)
+    )
     share = 1.0 if settings.true_labels else settings.executed_share
     if share:
         simulator = OracleImaginer(env, pool.readers, layout_seed)
@@ -230,7 +215,29 @@ def make_video(
     return Parts(imaginer, labeller, adapting.step, refitting.lacks)
 
 
-def _labeller(
+def _champion(
+    config: TrainConfig,
+    challenger: WorldModel,
+    data: ClipData,
+    anchors: StoreReader | None,
+    versions: Versions,
+    load: Callable[[Path], WorldModel],
+    learned: Callable[[], Collection[str] | None],
+) -> Champion:
+    """Lets what `challenger` has learned replace the published version where it scores better on held-out clips."""
+    video = config.synthetic.video
+    held_out = HeldOutScores(
+        data,
+        anchors,
+        None if video.recordings is None else StoreReader(Path(video.recordings)),
+        clips=video.judged_clips,
+        horizon=video.horizon,
+        seed=config.seed,
+    )
+    return Champion(challenger, versions, held_out, load, video.champion, learned, video.trust.following_open)
+
+
+def _judge(
     run: RunDir, config: TrainConfig, data: ClipData, device: torch.device, lessons: Lessons
 ) -> RewardModelLabeller:
     settings = config.synthetic.video
