@@ -22,8 +22,8 @@ class OracleError(ValueError):
 class OracleImaginer:
     """Re-enacts a recorded episode once, from its layout seed and its executed actions, and keeps its moments.
 
-    Where contacts have amplified the rounding of stored actions, so that it parts from what was recorded, the moments
-    end, and a branch from a later one is lost at once. env: an environment of its own, configured as the one that
+    Where contacts have amplified the rounding of stored actions, so that it parts from what was recorded or is over
+    before it was, the moments end, and a branch from a later one is lost at once. env: an environment of its own, configured as the one that
     recorded. layout_seed: of an episode of a store.
     """
 
@@ -60,7 +60,9 @@ class OracleImaginer:
         moments: list[Moment] = []
         for t in range(len(episode)):
             if t:
-                self._env.step(episode.action[t - 1])
+                _, _, terminated, truncated, _ = self._env.step(episode.action[t - 1])
+                if terminated or truncated:
+                    break
             moment = capture(self._env)
             gap = float(np.abs(moment.observation.proprio - episode.proprio[t]).max())
             if not gap <= REPLAY_TOLERANCE:

@@ -132,6 +132,24 @@ def test_what_contacts_have_carried_away_is_not_branched_from(cell: Cell, tmp_pa
     np.testing.assert_allclose(futures.observations[0].proprio, episode.proprio[5], atol=1e-3)
 
 
+def test_what_follows_an_earlier_end_is_not_branched_from(cell: Cell, tmp_path: Path) -> None:
+    """Re-enacted, the episode succeeds a step before it did when it was recorded, where the arm then stood."""
+    steps = list(cell.demo.episode(0).transitions())
+    end = steps[-1].next_observation
+    with StoreWriter(tmp_path / "real", cell.demo.schema) as writer:
+        writer.begin_episode(steps[0].observation)
+        for step in steps[:-1]:
+            writer.add(step)
+        writer.add(replace(steps[-1], terminated=False, reward=0.0))
+        writer.add(replace(steps[-1], observation=end))
+        writer.end_episode(EpisodeOutcome(EndReason.SUCCESS))
+    oracle = OracleImaginer(
+        cell.env, {Origin.ONLINE: StoreReader(tmp_path / "real")}, lambda *_: DEMO_SEED + 0
+    )
+    session = oracle.begin([Start(Origin.ONLINE, 0, len(steps) - 1), Start(Origin.ONLINE, 0, len(steps))], 0)
+    assert list(session.step(np.tile(steps[-1].action, (2, 1))).lost) == [False, True]
+
+
 def test_the_policy_acts_on_what_is_imagined(cell: Cell) -> None:
     policy = Constant(np.array([0, 0, 0.5, 0, 0, 0, 0], np.float32))
     clips = cell.imagination(clip_length=5, parallel=4).imagine(policy)
