@@ -23,8 +23,8 @@ class OracleImaginer:
     """Re-enacts a recorded episode once, from its layout seed and its executed actions, and keeps its moments.
 
     Where contacts have amplified the rounding of stored actions, so that it parts from what was recorded or is over
-    before it was, the moments end, and a branch from a later one is lost at once. env: an environment of its own, configured as the one that
-    recorded. layout_seed: of an episode of a store.
+    before it was, the moments end, and a branch from a later one is lost at once. env: an environment of its own,
+    configured as the one that recorded. layout_seed: of an episode of a store.
     """
 
     version = 0
