@@ -47,8 +47,6 @@ from worldmodel.metrics import psnr
 Images = NDArray[np.uint8]  # (T, H, W, 3)
 # Says of the frames of a clip by view, and of what the arm read at each (T,) by name, whether they show success.
 ShowsSuccess = Callable[[Mapping[str, Images], Readings], bool]
-
-
 LINKS = ("imagined", "true_readings", "true_frames", "true_both")
 
 

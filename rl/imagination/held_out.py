@@ -50,19 +50,24 @@ class HeldOutScores:
         past = model.spec.context_frames - 1
         rng = np.random.default_rng([self._seed, 8])
         own = self._data.held_out(self._clips, self._horizon, past, rng)
-        probe = self._data.sampler(Split.TRAIN).sample(FOLLOWING_PAIRS, 1, rng, past)
         judged = self._with_anchors(own, past)
         report = evaluate(model, judged)
         extra = {"copy_psnr": report.mean("psnr", report.steps, copied=True)}
-        if self._recordings is None:
-            judged = own
-        else:
-            probe = concatenate_clips([probe, self._recordings.sample(FOLLOWING_PAIRS, 1, rng, past)])
+        following: float | None
         try:
-            following: float | None = action_following(model, probe, judged, rng).score
+            following = self._following(model, own, judged, rng)
         except WorldModelError:
             following = None  # too few clips to tell; the gate stays shut
         return Scores(report.mean("psnr", report.steps), following, extra)
+
+    def _following(self, model: WorldModel, own: Clip, judged: Clip, rng: np.random.Generator) -> float:
+        """Action following in `judged` where the probe has seen recordings, else in the run's `own` clips."""
+        past = model.spec.context_frames - 1
+        probe = self._data.sampler(Split.TRAIN).sample(FOLLOWING_PAIRS, 1, rng, past)
+        if self._recordings is None:
+            return action_following(model, probe, own, rng).score
+        recorded = self._recordings.sample(FOLLOWING_PAIRS, 1, rng, past)
+        return action_following(model, concatenate_clips([probe, recorded]), judged, rng).score
 
     def _with_anchors(self, own: Clip, past: int) -> Clip:
         if self._anchors is None:

@@ -204,7 +204,7 @@ def make_video(
         rng=rng,
     )
     labeller: Labeller = (
-        TruthLabeller() if settings.true_labels else _judge(run, config, data, device, lessons)
+        TruthLabeller() if settings.true_labels else _labeller(run, config, data, device, lessons)
     )
     share = 1.0 if settings.true_labels else settings.executed_share
     if share:
@@ -237,7 +237,7 @@ def _champion(
     return Champion(challenger, versions, held_out, load, video.champion, learned, video.trust.following_open)
 
 
-def _judge(
+def _labeller(
     run: RunDir, config: TrainConfig, data: ClipData, device: torch.device, lessons: Lessons
 ) -> RewardModelLabeller:
     settings = config.synthetic.video
