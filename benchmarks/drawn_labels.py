@@ -9,7 +9,6 @@ benchmarks/results/drawn_labels.json, the rows of the newest call.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.finished_runs import asked
 from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
 from rl.agent.acting import ActingPolicy
 from rl.imagination.clip import ImaginedClip, Origin
@@ -45,14 +45,9 @@ CPU = torch.device("cpu")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--clips", type=int, default=300)
-    options = parser.parse_args()
-    rows = [row for path in options.runs for row in measure(path, options.clips)]
-    write(OUT, header("drawn_labels", "python -m benchmarks.drawn_labels", ["torch", "mujoco"]), rows)
+    runs, clips, command = asked("drawn_labels", __doc__, 300)
+    rows = [row for path in runs for row in measure(path, clips)]
+    write(OUT, header("drawn_labels", command, ["torch", "mujoco"]), rows)
     return 0
 
 

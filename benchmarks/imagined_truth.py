@@ -14,7 +14,6 @@ one, on the mean along x, y and z.
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.finished_runs import asked
 from reward_model.interface import Readings, by_name
 from reward_model.labels import label_clips
 from rl.imagination.clip import Origin, Start
@@ -69,18 +69,11 @@ class Told:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--clips", type=int, default=200)
-    arguments = parser.parse_args()
-    experiments = sorted({path.parts[-3] for path in arguments.runs})
+    runs, clips, command = asked("imagined_truth", __doc__, 200)
+    experiments = sorted({path.parts[-3] for path in runs})
     if len(experiments) > 1:
-        parser.error(f"runs: expected those of one experiment, got {', '.join(experiments)}")
-    rows = [row for path in arguments.runs for row in measure(path, arguments.clips)]
-    runs = " ".join("/".join(("runs/closed_loop/runs", *path.parts[-3:])) for path in arguments.runs)
-    command = f"python -m benchmarks.imagined_truth {runs} --clips {arguments.clips}"
+        raise SystemExit(f"runs: expected those of one experiment, got {', '.join(experiments)}")
+    rows = [row for path in runs for row in measure(path, clips)]
     head = header("imagined_truth", command, ["mujoco"])
     write(RESULTS / "closed_loop" / experiments[0] / "imagined_truth.json", head, rows)
     return 0
