@@ -5,7 +5,7 @@
     python -m benchmarks.ceiling [--runs runs/ceiling --results runs/ceiling_results]
 
 With --runs, takes over the finished runs into benchmarks/results/ceiling/<task>_<obs>/<arm>/<seed>.json, each a bench
-result with `running_env_steps` beside. Then writes the tables of docs/closed_loop.md from those files.
+result with `running_env_steps` and `share_trace` beside. Then writes the tables of docs/closed_loop.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from rl.provenance import RESULTS
 LEVEL = 0.9
 RUNNING_EPISODES = 20
 SEEDS_FOR_T = 4  # with fewer the standard error itself is a guess
+TRACE_POINTS = 24
+TRACED = ("ratio", "paced", "gate_world_model", "gate_selection", "gate_calibration", "alive")
 BASE = "hil_serl"
 PAGE = Path("docs/closed_loop.md")
 NAMES = {
@@ -96,19 +98,24 @@ def main() -> int:
     kept = RESULTS / "ceiling"
     if arguments.runs is not None:
         take_over(arguments.runs, arguments.results or arguments.runs, kept)
-    print(write_tables(kept, "ceiling"))
+    print(write_tables(kept, "ceiling", table))
     return 0
 
 
-def write_tables(kept: Path, mark: str) -> str:
-    """The tables of all results under `kept`, put between the marks `mark` of the page."""
+def read_groups(kept: Path) -> dict[str, dict[str, dict[int, Result]]]:
+    """All results under `kept`: by experiment, arm and seed."""
     groups: dict[str, dict[str, dict[int, Result]]] = defaultdict(lambda: defaultdict(dict))
     for path in sorted(kept.glob("*/*/*.json")):
         folder, arm, seed = path.parts[-3:]
         groups[folder][arm][int(Path(seed).stem)] = json.loads(path.read_text())
-    text = "\n\n".join(f"**{folder}**\n\n{table(arms)}" for folder, arms in sorted(groups.items()))
-    marks = (f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->")
-    write_between(PAGE, *marks, text)
+    return groups
+
+
+def write_tables(kept: Path, mark: str, make: Callable[[Mapping[str, Mapping[int, Result]]], str]) -> str:
+    """What `make` tells of each experiment under `kept`, put between the marks `mark` of the page."""
+    told = {folder: make(arms) for folder, arms in sorted(read_groups(kept).items())}
+    text = "\n\n".join(f"**{folder}**\n\n{lines}" for folder, lines in told.items() if lines)
+    write_between(PAGE, f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->", text)
     return text
 
 
@@ -120,7 +127,9 @@ def take_over(runs: Path, results: Path, kept: Path) -> None:
         if not metrics.exists():
             continue
         result = json.loads(path.read_text())
-        result["running_env_steps"] = running_env_steps(read_metrics(metrics))
+        records = read_metrics(metrics)
+        result["running_env_steps"] = running_env_steps(records)
+        result["share_trace"] = share_trace(records)
         target = kept / folder / arm / seed
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(result, indent=1) + "\n")
@@ -136,6 +145,20 @@ def running_env_steps(records: Sequence[Mapping[str, Any]]) -> int | None:
             if len(newest) == RUNNING_EPISODES and np.mean(newest) >= LEVEL:
                 return int(record["env_steps"])
     return None
+
+
+def share_trace(records: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """The imagined share of a batch and what makes it, as the learner measured them; about TRACE_POINTS of a run.
+
+    Each with `env_steps`, `updates`, `ratio`, `paced` (before any gate) and the gates; empty without imagination.
+    """
+    told = [record for record in records if record.get("selection/ratio") is not None]
+    kept = told[:: max(1, len(told) // TRACE_POINTS)]
+    return [
+        {"env_steps": point["env_steps"], "updates": point["updates"]}
+        | {name: round(point[f"selection/{name}"], 4) for name in TRACED}
+        for point in kept
+    ]
 
 
 def points(result: Result) -> tuple[list[float], list[float]]:
@@ -174,7 +197,7 @@ def table(arms: Mapping[str, Mapping[int, Result]]) -> str:
         "|" + "---|" * 13,
     ]
     base = arms.get(BASE, {})
-    for arm in [name for name in NAMES if name in arms] + sorted(set(arms) - set(NAMES)):
+    for arm in in_order(arms):
         runs = arms[arm]
         trained = {seed: steps_or_end(r, r["running_env_steps"]) for seed, r in runs.items()}
         tested = {seed: steps_or_end(r, evaluated_env_steps(r)) for seed, r in runs.items()}
@@ -204,6 +227,11 @@ def table(arms: Mapping[str, Mapping[int, Result]]) -> str:
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def in_order(arms: Collection[str]) -> list[str]:
+    """As NAMES has them; those that it does not have at the end."""
+    return [name for name in NAMES if name in arms] + sorted(set(arms) - set(NAMES))
 
 
 def steps_or_end(result: Result, steps: float | None) -> float:

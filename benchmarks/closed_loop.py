@@ -6,7 +6,8 @@ World model and reward model are trained once per task, before the runs and on r
 shares: `--episodes` of them, led as `WIDE` says, half of them in random motion, most of it close to success.
 `--anchors` more, from which neither learns, calibrate. What they took is written beside the rows. The runs are those of
 `groundhog bench` (resumable, inline, one thread) on the experiments of PRESETS. Writes
-benchmarks/results/closed_loop/<experiment>/<arm>/<seed>.json and the table of docs/closed_loop.md.
+benchmarks/results/closed_loop/<experiment>/<arm>/<seed>.json and the tables of
+docs/closed_loop.md.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.ceiling import take_over, write_tables
+from benchmarks.ceiling import table, take_over, write_tables
+from benchmarks.loop_tables import accounts, links
 from benchmarks.reward_model_data import WIDE, record
 from rl import bench, finetune_world_model, train_reward_model
 from rl.config import load
@@ -151,8 +153,14 @@ def main() -> int:
             )
         )
     take_over(runs, results, KEPT)
-    print(write_tables(KEPT, "closed loop"))
+    write_pages()
     return 0
+
+
+def write_pages() -> None:
+    """The tables of docs/closed_loop.md from the rows: what is saved, what it cost, what each link costs."""
+    for mark, make in (("closed loop", table), ("accounts", accounts), ("links", links)):
+        print(write_tables(KEPT, mark, make))
 
 
 if __name__ == "__main__":
