@@ -199,10 +199,14 @@ class _Alike:
         if not self._noise:
             mean: Array = self._forest.predict(x) * self._unit
             return mean
-        leaves = self._forest.apply(x)
-        trees = rng.integers(leaves.shape[1], size=len(x))
+        trees = rng.integers(len(self._forest.estimators_), size=len(x))
         share = rng.random(len(x))
-        drawn = [self._draw(tree, leaves[row, tree], share[row]) for row, tree in enumerate(trees)]
+        drawn = np.empty(len(x), np.int64)
+        # Each row asks the tree that it draws from only: all trees for all rows is most of what a step costs.
+        for tree in np.unique(trees):
+            rows = np.flatnonzero(trees == tree)
+            leaves = self._forest.estimators_[tree].apply(x[rows].astype(np.float32), check_input=False)
+            drawn[rows] = [self._draw(tree, leaf, share[row]) for row, leaf in zip(rows, leaves, strict=True)]
         chosen: Array = self._all[drawn]
         return chosen
 
