@@ -146,7 +146,7 @@ class TrainConfig:
                 "pacing.actor_waits=step: on a wall clock the arm moves on while the actor waits; "
                 "use pacing.actor_waits=episode"
             )
-        _check_imitation(self.agent, self.synthetic)
+        _check_policy_share(self.agent, self.synthetic)
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,11 @@ def _check_seed(seed: int) -> None:
         raise ValueError(f"seed: expected 0 to {2**31 - 1}, got {seed}")
 
 
-def _check_imitation(agent: SACConfig, synthetic: SyntheticConfig) -> None:
-    """Raise ValueError where imagined failures would be imitated, or critics would see imagined successes alone."""
+def _check_policy_share(agent: SACConfig, synthetic: SyntheticConfig) -> None:
+    """Raise ValueError where imagined failures would be imitated, or critics would see imagined successes alone.
+
+    And where a weight, which scales the critics' loss alone, would not bound what imagination does to the policy.
+    """
     mode, share = synthetic.selection.mode, synthetic.share.mode
     if synthetic.on and agent.synthetic_imitated is not (mode is SelectionMode.SUCCESSES):
         raise ValueError(
@@ -210,11 +213,12 @@ def _check_imitation(agent: SACConfig, synthetic: SyntheticConfig) -> None:
             f"got {agent.synthetic_imitated} with {mode.value}; failures are not for imitation, nor successes alone "
             "for the critics"
         )
-    if synthetic.on and agent.synthetic_imitated and share is not RatioMode.FRACTION:
-        raise ValueError(
-            f"synthetic.share.mode: expected fraction with agent.synthetic_imitated=true, got {share.value}; a weight "
-            "scales the loss of the critics, which see none of what is imitated"
-        )
+    for key in ("synthetic_imitated", "synthetic_trains_policy"):
+        if synthetic.on and getattr(agent, key) and share is not RatioMode.FRACTION:
+            raise ValueError(
+                f"synthetic.share.mode: expected fraction with agent.{key}=true, got {share.value}; a weight scales "
+                "the loss of the critics alone, not what the policy learns from what is imagined"
+            )
 
 
 def check_device(name: str) -> None:

@@ -23,9 +23,10 @@ MAX_STEPS = 16  # of a clip that its mean Q looks at
 
 @dataclass(frozen=True, slots=True)
 class ClipValue:
-    """q: mean Q along an imagined clip. source_q: of its real source, over as many steps. first_q: at its first step.
+    """q: mean Q along an imagined clip. source_q: of its real source. first_q: at its first step.
 
-    NaN where nobody asked the critic.
+    Both means are over the steps that clip and source have: Q rises towards success, so of a source that ends after one
+    step and a clip that goes on for eight the shorter mean would be the larger. NaN where nobody asked the critic.
     """
 
     q: float
@@ -76,8 +77,8 @@ class ClipValues:
         for source, real in zip(sources, reals, strict=True):
             self._observe(source, real)
         return [
-            ClipValue(float(of.mean()), float(real[:length].mean()), float(of[0]))
-            for of, real, length in zip(imagined, reals, lengths, strict=True)
+            ClipValue(float(of[: len(real)].mean()), float(real[: len(of)].mean()), float(of[0]))
+            for of, real in zip(imagined, reals, strict=True)
         ]
 
     def _imagined(self, clips: Sequence[LabelledClip], lengths: Sequence[int]) -> Batch:

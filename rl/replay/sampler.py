@@ -94,7 +94,8 @@ class _Part:
         self._kept.truncate(self._num_kept_settled)
         self._kept.extend(self._belonging(starts[self._num_settled : settled]))
         self._num_settled, self._num_kept_settled = settled, len(self._kept.view)
-        self._kept.extend(self._belonging(starts[settled:]))
+        if self._config.split is Split.ALL:  # sides are of whole episodes: an open one is on neither
+            self._kept.extend(self._belonging(starts[settled:]))
 
     def _belonging(self, rows: Rows) -> Rows:
         """Those of `rows` that pass the filter and lie on this part's side of the hold-out."""

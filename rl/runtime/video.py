@@ -44,10 +44,10 @@ from rl.world_models.data import ClipData, make_spec
 from robot.env import RobotEnv
 from robot.factory import ObsKind, RobotKind
 from worldmodel import checkpoint
-from worldmodel.adapt import Champion, Versions
+from worldmodel.adapt import Champion
 from worldmodel.counterfactual import Motion
 from worldmodel.factory import load_world_model, make_world_model
-from worldmodel.interface import WorldModel
+from worldmodel.interface import WorldModel, WorldModelError
 
 
 def check_video(config: TrainConfig, schema: StoreSchema, run: RunDir | None) -> None:
@@ -189,11 +189,14 @@ def make_video(
     def trust(scores: Mapping[str, float]) -> None:
         board.set(WORLD_MODEL_GATE, round(MILLIONTHS * settings.trust.gate(scores)))
 
+    held_out = _held_out(config, data, pool.anchors)
     if start is not None:
-        trust(checkpoint.read(start).scores)
+        trust(_scores(held_out, imaginer.model))
     rng = np.random.default_rng([config.seed, 7])
     adapting = Adapting(
-        _champion(config, challenger, data, pool.anchors, versions, load, learned),
+        Champion(
+            challenger, versions, held_out, load, settings.champion, learned, settings.trust.following_open
+        ),
         settings.schedule,
         data.sampler(Split.TRAIN),
         fitted=start is not None,
@@ -215,18 +218,10 @@ def make_video(
     return Parts(imaginer, labeller, adapting.step, refitting.lacks)
 
 
-def _champion(
-    config: TrainConfig,
-    challenger: WorldModel,
-    data: ClipData,
-    anchors: StoreReader | None,
-    versions: Versions,
-    load: Callable[[Path], WorldModel],
-    learned: Callable[[], Collection[str] | None],
-) -> Champion:
-    """Lets what `challenger` has learned replace the published version where it scores better on held-out clips."""
+def _held_out(config: TrainConfig, data: ClipData, anchors: StoreReader | None) -> HeldOutScores:
+    """What versions of the run's world model compete by, and are trusted by."""
     video = config.synthetic.video
-    held_out = HeldOutScores(
+    return HeldOutScores(
         data,
         anchors,
         None if video.recordings is None else StoreReader(Path(video.recordings)),
@@ -234,7 +229,14 @@ def _champion(
         horizon=video.horizon,
         seed=config.seed,
     )
-    return Champion(challenger, versions, held_out, load, video.champion, learned, video.trust.following_open)
+
+
+def _scores(held_out: HeldOutScores, model: WorldModel) -> Mapping[str, float]:
+    """Those of the version that a session begins with, on what this run holds out; {} where that is too little."""
+    try:
+        return held_out(model).named()
+    except WorldModelError:
+        return {}
 
 
 def _labeller(

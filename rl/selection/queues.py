@@ -145,19 +145,24 @@ class SyntheticQueues:
     def _drop(self) -> None:
         """Keep those that are neither too old nor used up, the newest `capacity` of each sign."""
         config = self._config
-        oldest_model = max(self._oldest_model, self._newest_model - config.max_model_age)
         for label, rows in self._open.items():
             entries = self._entries[rows]
-            fresh = entries["model"] >= oldest_model
-            fresh &= entries["policy"] >= self._newest_policy - config.max_policy_age
-            fresh &= entries["uses"] < config.max_uses
+            fresh = self._is_young(entries) & (entries["uses"] < config.max_uses)
             self._open[label] = rows[fresh][-config.capacity :]
         oldest = [rows[0] for rows in self._open.values() if len(rows)]
         self._reader.forget(int(min(oldest)) if oldest else self._reader.num_rows)
 
-    def sample(self, n: int, rng: np.random.Generator, out: Batch | None = None) -> Batch:
-        """`n` transitions, round(n * success_share) of them from the success queue, with replacement.
+    def _is_young(self, entries: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Whether neither world model nor policy of each of `entries` is too old."""
+        oldest_model = max(self._oldest_model, self._newest_model - self._config.max_model_age)
+        young: NDArray[np.bool_] = entries["model"] >= oldest_model
+        young &= entries["policy"] >= self._newest_policy - self._config.max_policy_age
+        return young
 
+    def sample(self, n: int, rng: np.random.Generator, out: Batch | None = None) -> Batch:
+        """`n` transitions with replacement, success_share of them from the success queue on average.
+
+        n * success_share is rounded up or down at random: to the nearest, small batches would never see the rarer sign.
         Raises EmptyShareError where a queue is empty and n > 0; with n = 0 no random number is drawn.
         """
         batch = empty_batch(self.schema, n) if out is None else out
@@ -170,7 +175,7 @@ class SyntheticQueues:
                 "synthetic queues: one of them is empty; use no synthetic data until both are filled"
             )
         share = self.success_share if self._balanced else len(self._open[Label.SUCCESS]) / self.size
-        successes = round(n * share)
+        successes = int(n * share + rng.random())
         drawn = [
             rng.choice(self._open[label], count)
             for label, count in ((Label.SUCCESS, successes), (Label.FAILURE, n - successes))
@@ -185,9 +190,8 @@ class SyntheticQueues:
         return batch
 
     def state(self) -> dict[str, Any]:
-        """JSON-able: what has been drawn, and how often each transition that may still be."""
-        rows = np.concatenate(list(self._open.values()))
-        used = rows[self._entries["uses"][rows] > 0]
+        """JSON-able: what has been drawn, and how often each transition that is not too old, used up or not."""
+        used = np.flatnonzero((self._entries["uses"] > 0) & self._is_young(self._entries))
         return {"drawn": self.drawn, "rows": used.tolist(), "uses": self._entries["uses"][used].tolist()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

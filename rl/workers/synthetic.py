@@ -9,7 +9,7 @@ from typing import Any
 
 from rl.agent.distribution import Certainty
 from rl.batch import SYNTHETIC, Batch
-from rl.selection.pacing import EntropyPacer, EntropyPacingConfig
+from rl.selection.pacing import RATIO_CAP, EntropyPacer, EntropyPacingConfig
 from rl.selection.queues import SyntheticQueues
 from rl.selection.ratio import EffectiveRatio, Gates, RatioMode
 from rl.workers.ports import (
@@ -34,8 +34,10 @@ class SyntheticShareConfig:
     pacing: EntropyPacingConfig = field(default_factory=EntropyPacingConfig)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.weight_share <= 0.5:
-            raise ValueError(f"synthetic.weight_share: expected (0, 0.5], got {self.weight_share}")
+        if not 0.0 < self.weight_share <= RATIO_CAP:
+            raise ValueError(
+                f"synthetic.share.weight_share: expected (0, {RATIO_CAP}], got {self.weight_share}"
+            )
 
 
 class SyntheticShare:

@@ -124,9 +124,14 @@ def test_arms_beside_full_differ_from_it_in_what_they_are_named_for(arm: str, di
             "synthetic_imitated: .* got False with successes",
         ),
         (["arm=vlaw", "synthetic.share.mode=loss_weight"], "synthetic.share.mode: expected fraction"),
+        (
+            ["arm=full", "agent.synthetic_trains_policy=true", "synthetic.share.mode=loss_weight"],
+            "expected fraction with agent.synthetic_trains_policy=true, got loss_weight",
+        ),
+        (["arm=full", "synthetic.share.weight_share=0.5"], r"weight_share: expected \(0, 0.3\], got 0.5"),
     ],
 )
-def test_imagined_successes_are_for_imitation_and_imitation_is_for_successes(
+def test_what_the_policy_learns_from_what_is_imagined_is_bounded_and_of_both_signs(
     overrides: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -333,3 +333,19 @@ def test_held_out_episodes_are_whole_and_never_trained_on(tmp_path: Path, rng: n
     assert set(listed.sample(50, 1, rng).episode.tolist()) == {4}
     with pytest.raises(ValueError, match="holdout"):
         Holdout(every=1)
+
+
+def test_an_open_episode_is_on_no_side_of_a_hold_out(tmp_path: Path, rng: np.random.Generator) -> None:
+    """What is published while it goes on must not have learned from an episode that counts as unseen by it."""
+    with StoreWriter(tmp_path, schema()) as writer:
+        record(writer, 3)
+        number = writer.begin_episode(observation(1, 0))
+        for step in range(4):
+            writer.add(transition(number, step))
+        reader = StoreReader(tmp_path)
+        parts = {s: ClipSampler([PartConfig(reader, split=s)]) for s in (Split.ALL, Split.TRAIN)}
+        drawn = {s: set(sampler.sample(200, 1, rng).episode.tolist()) for s, sampler in parts.items()}
+        assert drawn == {Split.ALL: {0, 1}, Split.TRAIN: {0}}
+        writer.end_episode(DONE)
+        parts[Split.TRAIN].refresh()
+        assert set(parts[Split.TRAIN].sample(200, 1, rng).episode.tolist()) == {0, 1}

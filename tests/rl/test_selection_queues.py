@@ -80,6 +80,31 @@ def test_a_batch_has_exactly_the_share_of_successes(tmp_path: Path) -> None:
     assert (batch.source == Source.SYNTHETIC).all() and not batch.goal_known.any()
 
 
+@pytest.mark.parametrize(("share", "n"), [(0.12, 4), (0.55, 1), (0.95, 3)])
+def test_small_batches_have_the_share_on_average(tmp_path: Path, share: float, n: int) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 6)
+        imagine(writer, Label.FAILURE, 9)
+    drawn, rng = queues(tmp_path, max_uses=30_000), np.random.default_rng(0)
+    drawn.success_share = share
+    successes = {observation(0, s).proprio.tobytes() for s in range(6)}
+    told = [sum(row.tobytes() in successes for row in drawn.sample(n, rng).proprio) for _ in range(2000)]
+    assert np.mean(told) == pytest.approx(n * share, abs=0.05)
+    assert set(told) <= {int(n * share), int(n * share) + 1}
+
+
+def test_what_was_used_up_stays_so_when_a_run_continues(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path, schema()) as writer:
+        imagine(writer, Label.SUCCESS, 6)
+        imagine(writer, Label.FAILURE, 6)
+    drawn, rng = queues(tmp_path, max_uses=4), np.random.default_rng(0)
+    while min(drawn.sizes().values()) == 6:
+        drawn.sample(4, rng)
+    again = queues(tmp_path, max_uses=4)
+    again.load_state(json.loads(json.dumps(drawn.state())))
+    assert again.sizes() == drawn.sizes()
+
+
 def test_returns_look_ahead_to_the_end_of_their_clip_and_no_further(tmp_path: Path) -> None:
     with StoreWriter(tmp_path, schema()) as writer:
         imagine(writer, Label.SUCCESS, 5)
