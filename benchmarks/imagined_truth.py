@@ -39,7 +39,7 @@ from rl.runtime.imagining import layout_seed
 from rl.runtime.run_dir import RunDir
 from rl.statistics import wilson_interval
 from rl.synthetic import ImaginedBy
-from robot.factory import make_robot_env, make_task
+from robot.factory import make_robot_env
 from robot.tasks import POSITION_NAMES
 from robot.types import Array, Label
 from worldmodel.metrics import psnr
@@ -85,7 +85,6 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
     env = make_robot_env(run.config.robot, seed=run.config.seed)
     readers = {Origin.DEMO: StoreReader(run.demo), Origin.ONLINE: StoreReader(run.real)}
     simulator = OracleImaginer(env, readers, layout_seed(run.config))
-    hold = make_task(run.config.robot.task).spec.hold_steps
     labels = _reward_model(run, env.proprio_spec.names)
     synthetic = StoreReader(run.synthetic)
     held = held_clips(synthetic)
@@ -93,7 +92,7 @@ def measure(path: Path, count: int) -> list[dict[str, Any]]:
     told: dict[str, list[Told]] = defaultdict(list)
     for index in evenly:
         clip = relived(synthetic, readers, held[index])
-        carried_out = _carry_out(simulator, clip, hold, env.proprio_spec.names)
+        carried_out = _carry_out(simulator, clip, env.proprio_spec.names)
         if carried_out is not None:
             told[clip.kind.value].append(_tell(clip, *carried_out, labels, env.proprio_spec.names))
     env.close()
@@ -132,19 +131,18 @@ def _reward_model(run: RunDir, proprio_names: Sequence[str]) -> ShowsSuccess | N
 
 
 def _carry_out(
-    simulator: OracleImaginer, clip: Relived, hold: int, proprio_names: Sequence[str]
+    simulator: OracleImaginer, clip: Relived, proprio_names: Sequence[str]
 ) -> tuple[dict[str, Images], Readings, bool] | None:
     """The frames and readings that the clip's actions lead to, as many as it has, and whether they lead to success.
 
-    None where the simulator cannot tell. A clip is cut where success shows; it counts once it has held, so behind such
-    a clip the arm stands still as long.
+    None where the simulator cannot tell. A clip that is called success is cut where success has held as long as the
+    task asks for, so whether it succeeds is whether it has by its last action.
     """
     told, actions = clip.told, clip.imagined.action
     session = simulator.begin([Start(Origin(told.source_origin), told.source_episode, told.source_step)], 0)
     seen = [session.observations[0]]
     succeeds = False
-    still = np.zeros((hold if clip.label is Label.SUCCESS else 0, actions.shape[1]), np.float32)
-    for action in np.concatenate([actions, still]):
+    for action in actions:
         futures = session.step(action[None])
         if futures.lost[0]:
             return None

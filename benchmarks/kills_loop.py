@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import barnard_exact
 
 from reward_model.calibration.calibrator import CalibrationConfig, Calibrator
 from reward_model.labels import Thresholds
@@ -120,7 +121,7 @@ class Judge:
             case Fault.HALLUCINATES | Fault.HALLUCINATES_UNGATED | Fault.HALLUCINATES_ALWAYS:
                 scores[1:] = 0.95
             case Fault.REVERSED:
-                scores[:] = 1.0 - scores.max()
+                scores[1:] = 1.0 - scores.max()  # the first frame is real: what begins in success is no clip
             case Fault.FROZEN if start.origin is Origin.ONLINE and start.episode >= unseen_from:
                 scores[1:] = self._rng.choice([0.05, 0.95])
             case _:
@@ -285,18 +286,22 @@ def _successes(episodes: Records, first: int, last: int) -> list[int]:
 
 
 def pooled(fault: Fault, runs: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Success over the seeds with its interval, and whether that of plain learning lies within the same noise."""
+    """Success over the seeds with its interval, and how likely a difference from plain learning as large is by chance.
+
+    `p_chance` is of Barnard's exact test of both counts; seeds are pooled, so it knows no scatter between them.
+    """
     successes, episodes = (sum(r[key] for r in runs) for key in ("successes", "episodes"))
     low, high = wilson_interval(successes, episodes)
     per_seed = [r["successes"] / r["episodes"] - b["successes"] / b["episodes"] for r, b in zip(runs, base)]  # noqa: B905
-    base_low, _ = wilson_interval(sum(b["successes"] for b in base), sum(b["episodes"] for b in base))
+    plain, tried = (sum(b[key] for b in base) for key in ("successes", "episodes"))
+    p_chance = float(barnard_exact([[successes, plain], [episodes - successes, tried - plain]]).pvalue)
     return {
         "fault": fault.value,
         "success": successes / max(1, episodes),
         "wilson_low": low,
         "wilson_high": high,
         "difference_per_seed": [round(d, 3) for d in per_seed],
-        "within_noise": high >= base_low,
+        "p_chance": round(p_chance, 4),
         "runs": list(runs),
     }
 

@@ -17,11 +17,19 @@ LINKS = (  # what is changed, the arm with it, the arm without
     ("the whole loop on video, against plain learning", "full", "hil_serl"),
     ("a tenth of the clips carried out, as anchors that calibrate", "full_anchored", "full"),
     ("labels: the simulator's truth", "oracle_labels", "full"),
-    ("labels, frames and readings: all true", "oracle_paced", "full"),
-    ("frames and readings: true, with true labels before and after", "oracle_paced", "oracle_labels"),
+    ("labels, frames and readings: all true, so no gates of trust", "oracle_paced", "full"),
+    (
+        "frames and readings: true, with true labels before and after, no gate",
+        "oracle_paced",
+        "oracle_labels",
+    ),
     ("pacing: none", "no_schedule", "full"),
     ("pacing and selection: none", "naive", "full"),
-    ("all true: pacing, selection, gates and replays taken away", "oracle_policy", "oracle_paced"),
+    (
+        "all true: pacing, selection and replays taken away; its own clip length",
+        "oracle_policy",
+        "oracle_paced",
+    ),
     ("all true and everything open", "oracle_policy", "full"),
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.ceiling import TRACE_POINTS, area, share_trace
+from benchmarks.ceiling import TRACE_POINTS, area, saved, share_trace
 from benchmarks.loop_tables import accounts, links, means_in_parts, shares
 
 
@@ -39,6 +39,15 @@ def test_a_link_is_paired_over_the_seeds_that_both_arms_have() -> None:
     assert "| `full` - `hil_serl` | 1 | -0.250 |" in text
     assert "naive" not in text, "an arm that was not run has no line"
     assert links({"full": {0: run(0.5)}}) == "", "nothing to compare, no table"
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "cell"),
+    [(50, 100, "50%"), (50, None, ">= 50%"), (None, 50, "<= -100%"), (None, None, "~ 0%")],
+)
+def test_what_is_saved_says_which_bound_it_is(now: int | None, before: int | None, cell: str) -> None:
+    """A run that never got there counts as its whole length, 100 env steps."""
+    assert saved([run(1.0, running_env_steps=now)], [run(1.0, running_env_steps=before)]) == cell
 
 
 def test_area_is_the_mean_of_the_curve() -> None:
