@@ -320,9 +320,9 @@ def _make_physical_env(
 def _make_arm(config: RobotConfig, clock: Clock) -> Arm:
     match config.kind:
         case RobotKind.A1X:
-            return A1XArm(config.a1x, clock)
+            return A1XArm(config.a1x, clock, max_joint_speed=config.cell.max_joint_speed)
         case RobotKind.PIPER:
-            return PiperArm(config.piper, clock)
+            return PiperArm(config.piper, clock, max_joint_speed=config.cell.max_joint_speed)
         case _:
             raise ValueError(f"robot.kind={config.kind.value}: no physical arm")
 

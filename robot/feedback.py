@@ -126,13 +126,25 @@ class FeedbackMonitor:
         return None
 
     def inspect_fresh(self, state: ArmState, now: float) -> Fault | None:
-        """As `inspect`, and the state must be younger than `hold_age`: good enough to start from."""
+        """As `inspect`, and good to start from: younger than `hold_age`, the arm where its driver sends it."""
         fault, age = self.inspect(state, now), now - state.timestamp
         if fault is None and age > self._limits.hold_age:
             return Fault(
                 Reason.STALE_FEEDBACK, age, f"expected feedback of now, got {age:.3f} s old; read it again"
             )
-        return fault
+        return fault or self.displaced(state)
+
+    def displaced(self, state: ArmState) -> Fault | None:
+        """The arm is further from where its driver sends it than one that follows: let loose, it would jump there."""
+        apart = float(np.abs(state.origin - state.joint_positions).max())
+        if apart <= self._limits.lag:
+            return None
+        return Fault(
+            Reason.LAG,
+            apart,
+            f"expected the arm within {self._limits.lag:.3f} rad of where its driver sends it, got {apart:.3f} rad; "
+            "free the arm, or check that it is enabled",
+        )
 
     def check(self, state: ArmState, target: Array | None, now: float) -> Fault | None:
         """Fault of this state after those before it, while the arm is driven to joints `target` (6,)."""

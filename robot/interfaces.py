@@ -13,10 +13,12 @@ from robot.types import Array, Float32, Image
 
 @dataclass(frozen=True, slots=True)
 class ArmState:
-    """Measured state of a 6-DoF arm with a parallel gripper.
+    """Measured state of a 6-DoF arm with a parallel gripper, and where its driver sends it.
 
     joint_positions [rad], joint_velocities [rad/s], joint_efforts [Nm]: (6,). gripper_opening in [0, 1] (0 closed).
     timestamp: when it was measured, seconds on the robot's clock.
+    commanded: (6,) [rad] at this moment, whatever the timestamp: where the motion in progress ends or where the arm is
+    told to stay; None until something has been commanded since `connect`.
     """
 
     joint_positions: Array
@@ -24,6 +26,12 @@ class ArmState:
     joint_efforts: Array
     gripper_opening: float
     timestamp: float
+    commanded: Array | None
+
+    @property
+    def origin(self) -> Array:
+        """Joints (6,) [rad] from which the next motion goes on: commanded, and before the first command measured."""
+        return self.joint_positions if self.commanded is None else self.commanded
 
 
 class Arm(Protocol):
@@ -44,7 +52,10 @@ class Arm(Protocol):
         """Drive the gripper to `opening` in [0, 1]."""
 
     def hold(self) -> None:
-        """Stop at the measured joints and keep holding. Must be safe to call at any moment, also twice."""
+        """Stop at the measured joints and keep holding. Must be safe to call at any moment, also twice.
+
+        An arm that is moved away while it holds, by a hand or for want of power, is held where it then is.
+        """
 
     def close(self) -> None:
         """Hold, then release the connection. Never disables an arm without brakes."""

@@ -36,6 +36,7 @@ class ClipReason(StrEnum):
     IK = "ik"
     GRIPPER = "gripper"
     HOLD = "hold"
+    ACTION = "action"  # beyond [-1, 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +144,20 @@ class TargetLimiter:
         self._config = config
         self._kinematics = kinematics
 
-    def admit(self, joint_positions: Array) -> Target | Fault:
-        """The target at rest at these joints (6,), or the limit that they violate."""
+    def at(self, joint_positions: Array) -> Target:
+        """The target at rest at these joints (6,), within the limits or not."""
+        return Target(self._kinematics.forward(joint_positions), joint_positions.copy())
+
+    def violation(self, joint_positions: Array, *, slack: bool = False) -> Fault | None:
+        """The limit of joints, box or orientation that an arm at rest at these joints (6,) violates.
+
+        slack: by more than the leash, which is how far an arm may be behind a target within the limits.
+        """
         config = self._config
+        apart, turned = (config.leash_position, config.leash_joint) if slack else (0.0, 0.0)
         limits = self._kinematics.joint_limits
         excess = np.maximum(limits[:, 0] - joint_positions, joint_positions - limits[:, 1])
-        if excess.max() > JOINT_TOLERANCE:
+        if excess.max() > JOINT_TOLERANCE + turned:
             return Fault(
                 Reason.JOINT_LIMITS,
                 float(excess.max()),
@@ -157,7 +166,7 @@ class TargetLimiter:
             )
         pose = self._kinematics.forward(joint_positions)
         outside = np.maximum(config.workspace_lower - pose.position, pose.position - config.workspace_upper)
-        if outside.max() > 0.0:
+        if outside.max() > apart:
             return Fault(
                 Reason.OUTSIDE_BOX,
                 float(outside.max()),
@@ -165,14 +174,14 @@ class TargetLimiter:
                 f"{config.workspace_lower} .. {config.workspace_upper} m; reset the arm into it",
             )
         turn = np.abs(self._rotvec(pose.rotation)) - config.rotation_limit
-        if turn.max() > 0.0:
+        if turn.max() > turned:
             return Fault(
                 Reason.OUTSIDE_ORIENTATION,
                 float(turn.max()),
                 f"the tool is {turn.max():.3f} rad beyond rotation_limit {config.rotation_limit} rad "
                 f"about base axis {'xyz'[int(turn.argmax())]}; reset the arm into it",
             )
-        return Target(pose, joint_positions.copy())
+        return None
 
     def advance(
         self,

@@ -204,7 +204,7 @@ class Robot:
         """
         self._require_allowed()
         period = self.timing.control_period
-        start = self._arm.state().joint_positions
+        start = self._arm.state().origin
         due = self.clock.now()
         try:
             for waypoint in self._governor.plan_reset(start, goal, period):
@@ -224,7 +224,11 @@ class Robot:
         the watchdog has stopped it since the last action.
         """
         wish = np.array(action, dtype=np.float64)
-        if self.spec.gripper_mode is GripperMode.FIXED and wish.shape == (ACTION_DIM,):
+        if (
+            self.spec.gripper_mode is GripperMode.FIXED
+            and wish.shape == (ACTION_DIM,)
+            and np.isfinite(wish[6])
+        ):
             wish[6] = 0.0
         if self._watchdog is not None:
             self._watchdog.check()
@@ -240,7 +244,10 @@ class Robot:
             except RobotFault:
                 self.hold()
                 raise
-            self._arm.send_joints(command.joint_positions, self.timing.control_period)
+            if command.joint_positions is None:
+                self._arm.hold()
+            else:
+                self._arm.send_joints(command.joint_positions, self.timing.control_period)
             if command.gripper_changed:
                 self._arm.send_gripper(command.gripper_opening)
         return command

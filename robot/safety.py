@@ -62,12 +62,13 @@ class GovernorTransition:
 class GovernedCommand:
     """What may be sent to the arm now.
 
-    joint_positions: (6,) [rad], to be reached in one control period. gripper_opening: target in [0, 1].
+    joint_positions: (6,) [rad], to be reached in one control period; None where nothing may be sent and the caller
+    makes the arm hold. gripper_opening: target in [0, 1].
     executed_action: (7,) float32 in [-1, 1]; applied to the previous target it gives `target_pose`; its
     gripper entry is +1 or -1 where the gripper is commanded so, 0 where the action kept it or was refused.
     """
 
-    joint_positions: Array
+    joint_positions: Array | None
     gripper_opening: float
     executed_action: Float32
     target_pose: Pose
@@ -93,6 +94,9 @@ class GovernorMemory:
 
 class SafetyGovernor:
     """Turns actions into joint targets inside the limits, or stops. Starts LOCKED.
+
+    Every motion starts where the driver really sends the arm (`ArmState.origin`), and is bounded by speed from there,
+    whatever was meant before: a hold, or a target that was never sent, moves that place.
 
     A fault raises RobotFault and keeps the governor FAULTED, where every command raises, until `acknowledge`;
     the caller holds the arm. The way into motion is `unlock`; resets pass through `plan_reset` and `follow`.
@@ -130,7 +134,7 @@ class SafetyGovernor:
 
     @property
     def target(self) -> Target:
-        """The commanded pose and joints; kept through holds and faults. Raises RobotFault before `unlock`."""
+        """The commanded pose and joints; kept through faults. Raises RobotFault before `unlock`."""
         if self._target is None:
             raise self._refusal(
                 Fault(Reason.LOCKED, math.nan, "there is no target before the first unlock()")
@@ -147,26 +151,30 @@ class SafetyGovernor:
         return now - state.timestamp <= self._config.feedback.hold_age
 
     def unlock(self, state: ArmState, now: float, *, gripper_opening: float | None = None) -> None:
-        """Allow commands from where the arm is: the target becomes the measured joints.
+        """Allow commands from where the arm is: the target becomes where its driver sends it.
 
         gripper_opening: what the gripper is commanded to hold, in [0, 1]; by default the nearer of open and
         closed. Raises RobotFault, and stays or becomes LOCKED, where the feedback is bad or older than
-        `hold_age`, or the arm is outside the box, the orientation window or the joint limits.
+        `hold_age`, the arm is not where its driver sends it, or either is outside the box, the orientation window or
+        the joint limits.
         """
         self._now = now
         if self._state is GovernorState.FAULTED:
             self._require_motion_allowed()
-        fault = self._monitor.inspect_fresh(state, now)
-        admitted = fault or self._limiter.admit(state.joint_positions)
-        if isinstance(admitted, Fault):
-            self._enter(GovernorState.LOCKED, admitted.reason, admitted.value)
-            raise self._refusal(admitted)
+        fault = (
+            self._monitor.inspect_fresh(state, now)
+            or self._limiter.violation(state.joint_positions)
+            or self._limiter.violation(state.origin)
+        )
+        if fault is not None:
+            self._enter(GovernorState.LOCKED, fault.reason, fault.value)
+            raise self._refusal(fault)
         if gripper_opening is None:
             gripper_opening = 1.0 if state.gripper_opening >= 0.5 else 0.0
         if not 0.0 <= gripper_opening <= 1.0:
             raise ValueError(f"unlock: expected gripper_opening in [0, 1], got {gripper_opening}")
         self._gripper_opening = gripper_opening
-        self._target, self._waypoint = admitted, None
+        self._target, self._waypoint = self._limiter.at(state.origin), None
         # A whole period is allowed for the first step.
         self._commanded_at = now - self._config.control_period
         self._paused = False
@@ -182,7 +190,8 @@ class SafetyGovernor:
     def acknowledge(self, state: ArmState, now: float) -> None:
         """A person removed the cause of the fault: FAULTED becomes LOCKED; then reset the arm and `unlock`.
 
-        Raises RobotFault, and stays FAULTED, while the feedback is bad or older than `hold_age`.
+        Raises RobotFault, and stays FAULTED, while the feedback is bad or older than `hold_age`, or the arm is not
+        where its driver sends it.
         """
         self._now = now
         if self._state is not GovernorState.FAULTED:
@@ -205,8 +214,9 @@ class SafetyGovernor:
     ) -> GovernedCommand:
         """What the limits allow, at `now` [s], of `action` (7,) in [-1, 1] times `scale`.
 
-        The action moves the previous target, not the measured pose, on a leash to the latter. Raises
-        RobotFault while LOCKED or FAULTED, and faults on a bad action or bad feedback.
+        The action moves the previous target, or the place where the arm holds since, not the measured pose, on a leash
+        to the latter. Raises RobotFault while LOCKED or FAULTED, and faults on a bad action, on bad feedback, or where
+        the arm holds outside the limits by more than the leash.
         """
         self._now = now
         self._require_motion_allowed()
@@ -226,14 +236,16 @@ class SafetyGovernor:
         self._commanded_at, self._paused = now, False
         if now - state.timestamp > self._config.feedback.hold_age:
             self._enter(GovernorState.HOLDING, Reason.STALE_FEEDBACK, now - state.timestamp)
-            return self._result(np.zeros(ACTION_DIM), {ClipReason.HOLD}, False)
+            return self._result(None, np.zeros(ACTION_DIM), {ClipReason.HOLD}, False)
+        self._resume(state)
         self._enter(GovernorState.READY, Reason.RESUME)
         advance = self._limiter.advance(
             self.target, wish[:6].clip(-1.0, 1.0), scale, frame, state.joint_positions, elapsed
         )
         self._target = advance.target
         gripper, changed = self._command_gripper(float(wish[6]), now, advance.clipped)
-        return self._result(np.append(advance.executed, gripper), advance.clipped, changed)
+        sent = self._target.joint_positions.copy()
+        return self._result(sent, np.append(advance.executed, gripper), advance.clipped, changed)
 
     def watch(self, state: ArmState, now: float) -> GovernorState:
         """Call this while no command comes: checks the feedback and the silence of the policy.
@@ -258,18 +270,21 @@ class SafetyGovernor:
         if age > self._config.feedback.hold_age:
             self._enter(GovernorState.HOLDING, Reason.STALE_FEEDBACK, age)
         elif silence > self._config.silence_hold and self._state is GovernorState.READY:
-            self._hold(state, Reason.POLICY_SILENT, silence)
+            self._retarget(state.joint_positions)
+            self._enter(GovernorState.HOLDING, Reason.POLICY_SILENT, silence)
         return self._state
 
     def hold(self, state: ArmState, now: float) -> None:
-        """The caller makes the arm hold: the target becomes the measured joints, the state HOLDING.
+        """The caller has made the arm hold: the target becomes where its driver holds it, the state HOLDING.
 
-        The next command ends it. Bad feedback keeps the target; does nothing while LOCKED or FAULTED.
+        The next command ends it. Does nothing while LOCKED or FAULTED.
         """
         self._now = now
         if self._state in (GovernorState.READY, GovernorState.HOLDING):
             self._paused = True
-            self._hold(state, Reason.HOLD, math.nan)
+            if state.commanded is not None:
+                self._retarget(state.commanded)
+            self._enter(GovernorState.HOLDING, Reason.HOLD)
 
     def plan_reset(self, start: Array, goal: Array, control_period: float | None = None) -> Array:
         """Waypoints (N, 6) [rad], one per period: straight in joint space, capped in speed and acceleration.
@@ -286,23 +301,26 @@ class SafetyGovernor:
     def follow(self, waypoint: Array, state: ArmState, now: float) -> Array:
         """Pass one waypoint (6,) of a reset on to the arm; commands stay locked out until `unlock`.
 
-        Faults on bad feedback, and on a waypoint further from the one before (the first: from the measured
-        joints) than the speed cap allows in one control period.
+        Faults on bad feedback, on a waypoint further from where the driver sends the arm than the speed cap allows in
+        one control period, and, unless that is the waypoint before, where the arm is not in that place.
         """
         self._now = now
         self._require_motion_allowed()
         if self._state is not GovernorState.LOCKED:
             self.lock()
-        self._check(state, self._waypoint, now)
-        before = state.joint_positions if self._waypoint is None else self._waypoint
-        step = float(np.abs(waypoint - before).max())
+        under_way = self._waypoint is not None and np.array_equal(self._waypoint, state.origin)
+        self._check(state, self._waypoint if under_way else None, now)
+        displaced = None if under_way else self._monitor.displaced(state)
+        if displaced is not None:
+            raise self._stop(displaced)
+        step = float(np.abs(waypoint - state.origin).max())
         cap = self._config.max_joint_speed * self._config.control_period
         if not step <= cap * (1.0 + 1e-6):
             raise self._stop(
                 Fault(
                     Reason.RESET_STEP,
                     step,
-                    f"expected a step of at most {cap:.4f} rad, got {step:.4f}; plan from measured joints",
+                    f"expected a step of at most {cap:.4f} rad, got {step:.4f}; plan from ArmState.origin",
                 )
             )
         self._waypoint = waypoint.copy()
@@ -334,14 +352,17 @@ class SafetyGovernor:
         self._gripper_opening, self._gripper_toggled_at = memory.gripper_opening, memory.gripper_toggled_at
         self._monitor = copy(memory.monitor)
 
-    def _hold(self, state: ArmState, reason: Reason, value: float) -> None:
-        # An arm told to hold stays where it is measured; the next command must start there.
-        if self._monitor.inspect_fresh(state, self._now) is None:
-            admitted = self._limiter.admit(state.joint_positions)
-            if isinstance(admitted, Target):
-                self._target = admitted
-                self._monitor.reset()  # this move of the target is no motion that the arm should show
-        self._enter(GovernorState.HOLDING, reason, value)
+    def _resume(self, state: ArmState) -> None:
+        """Start from where the driver sends the arm, the last target unless the arm has been held since."""
+        violation = self._limiter.violation(state.origin, slack=True)
+        if violation is not None:
+            raise self._stop(violation)
+        self._retarget(state.origin)
+
+    def _retarget(self, joint_positions: Array) -> None:
+        if not np.array_equal(joint_positions, self.target.joint_positions):
+            self._target = self._limiter.at(joint_positions)
+            self._monitor.reset()  # this move of the target is no motion that the arm should show
 
     def _require_motion_allowed(self) -> None:
         if self._fault is not None:
@@ -373,9 +394,11 @@ class SafetyGovernor:
         self._gripper_opening, self._gripper_toggled_at = opening, now
         return command, True
 
-    def _result(self, executed: Array, clipped: set[ClipReason], gripper_changed: bool) -> GovernedCommand:
+    def _result(
+        self, joint_positions: Array | None, executed: Array, clipped: set[ClipReason], gripper_changed: bool
+    ) -> GovernedCommand:
         return GovernedCommand(
-            joint_positions=self.target.joint_positions.copy(),
+            joint_positions=joint_positions,
             gripper_opening=self._gripper_opening,
             executed_action=executed.clip(-1.0, 1.0).astype(np.float32),
             target_pose=self.target.pose,

@@ -27,13 +27,18 @@ POLL = 0.02  # s between looks while connecting
 
 
 class A1XArm:
-    """The physical arm. Its state's timestamp is when the message was received, within one period of the stream."""
+    """The physical arm. Its state's timestamp is when the message was received, within one period of the stream.
 
-    def __init__(self, config: A1XConfig, clock: Clock) -> None:
+    max_joint_speed [rad/s]: of every motion, and of what the vendor's tracker may use.
+    """
+
+    def __init__(self, config: A1XConfig, clock: Clock, *, max_joint_speed: float) -> None:
         self.joint_limits: Array = JOINT_LIMITS.copy()
-        self._config = config
+        self._config = config.capped(max_joint_speed)
         self._clock = clock
-        self._stream = JointStream("a1x stream", self._poll, self._send, clock, config.stream_hz)
+        self._stream = JointStream(
+            "a1x stream", self._poll, self._send, clock, hz=config.stream_hz, max_speed=max_joint_speed
+        )
         self._lock = Lock()  # around the newest feedback
         self._topics: VendorTopics | None = None
         self._forget()
@@ -94,12 +99,13 @@ class A1XArm:
             self._pick(message.effort),
             opening,
             received,
+            self._stream.commanded,
         )
 
     def send_joints(self, joint_positions: Array, duration: float) -> None:
-        """Move linearly in joint space to finite (6,) [rad] within `duration` [s]; raises DeviceError.
+        """Move linearly in joint space to finite (6,) [rad] within `duration` [s], or as fast as allowed.
 
-        The first motion starts at the measured joints, every later one at the present command.
+        Raises DeviceError. The first motion starts at the measured joints, every later one at the present command.
         """
         topics = self._require_topics()
         self._stream.check()
@@ -109,7 +115,7 @@ class A1XArm:
         measured = self.state().joint_positions
         finite = measured.shape == (6,) and bool(np.isfinite(measured).all())
         # Feedback that turned bad since the governor looked is the governor's to judge, a moment later.
-        if not (finite or self._stream.commanded):
+        if not finite and self._stream.commanded is None:
             raise DeviceError(f"a1x: expected six finite measured joints to start from, got {measured}")
         self._stream.move(joint_positions, duration, measured)
 
@@ -123,29 +129,23 @@ class A1XArm:
     def hold(self) -> None:
         """Stop at the measured joints, or where feedback is old at the present command, and stay."""
         if self._topics is not None:
-            self._poll()
-            self._stream.hold(self._fresh_joints())
+            self._stream.hold()
 
     def close(self) -> None:
         """Hold, if it has ever been commanded, and leave the topics; the arm stays energised and holds."""
         if self._topics is not None:
-            self._stream.finish(self._fresh_joints())
+            self._stream.finish()
             self._topics = None
 
     def _send(self, joint_positions: Array) -> None:
         if self._topics is not None:
             self._topics.send_joints(joint_positions)
 
-    def _fresh_joints(self) -> Array | None:
-        with self._lock:
-            message, received = self._feedback, self._received
-        fresh = message is not None and self._clock.now() - received <= FRESH
-        return self._pick(message.position) if message is not None and fresh else None
-
-    def _poll(self) -> None:
+    def _poll(self) -> Array | None:
+        """Take in what has come; returns the measured joints where they are fresh."""
         topics = self._topics
         if topics is None:
-            return
+            return None
         with self._lock:
             feedback, gripper, now = topics.feedback(), topics.gripper(), self._clock.now()
             if feedback is not None:
@@ -154,6 +154,8 @@ class A1XArm:
                 # Encoders read a little beyond the ends of the stroke.
                 self._opening = float(np.clip(gripper.position[0] / 100.0, 0.0, 1.0))
                 self._opening_at = now
+            message, received = self._feedback, self._received
+        return self._pick(message.position) if message is not None and now - received <= FRESH else None
 
     def _pick(self, values: Sequence[float]) -> Array:
         """The six joints of a message's list in our order; fewer where it is too short, for the governor to see."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from robot.kinematics import JOINTS
 
@@ -46,3 +46,8 @@ class A1XConfig:
             raise ValueError(f"robot.a1x.stream_hz: expected 20 to 500, got {self.stream_hz}")
         if not (self.connect_timeout > 0.0 and self.gripper_max_age > 0.0):
             raise ValueError("robot.a1x: connect_timeout and gripper_max_age must be > 0 s")
+
+    def capped(self, max_joint_speed: float) -> A1XConfig:
+        """As this one, with no joint faster than `max_joint_speed` [rad/s]."""
+        speeds = [min(speed, max_joint_speed) for speed in self.max_joint_velocities]
+        return replace(self, max_joint_velocities=speeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -85,14 +85,21 @@ class PiperArm:
     """The physical arm. Its state is as old as the oldest of its joints, which come in three frames.
 
     The SDK's own reading thread does not survive a second connection, so the stream's thread reads the bus. No motor is
-    ever switched on or off: a Piper without power on its motors falls.
+    ever switched on or off: a Piper without power on its motors falls. max_joint_speed [rad/s]: of every motion.
     """
 
-    def __init__(self, config: PiperConfig, clock: Clock) -> None:
+    def __init__(self, config: PiperConfig, clock: Clock, *, max_joint_speed: float) -> None:
         self.joint_limits: Array = np.array([link[4:] for link in _LINKS])
         self._config = config
         self._clock = clock
-        self._stream = JointStream("piper stream", self._poll, self._send, clock, config.stream_hz)
+        self._stream = JointStream(
+            "piper stream",
+            self._poll,
+            self._send,
+            clock,
+            hz=config.stream_hz,
+            max_speed=max_joint_speed,
+        )
         self._wire = Lock()  # the SDK builds all its messages in one place, and a bus has one reader
         self._sdk: C_PiperInterface_V2 | None = None
         self._bus = f"{config.interface} bus {config.channel}"
@@ -135,12 +142,12 @@ class PiperArm:
         self._require_sdk()
         self._stream.check()
         self._poll()
-        return self._state
+        return replace(self._state, commanded=self._stream.commanded)
 
     def send_joints(self, joint_positions: Array, duration: float) -> None:
-        """Move linearly in joint space to finite (6,) [rad] within `duration` [s]; raises DeviceError.
+        """Move linearly in joint space to finite (6,) [rad] within `duration` [s], or as fast as allowed.
 
-        The first motion starts at the measured joints, every later one at the present command.
+        Raises DeviceError. The first motion starts at the measured joints, every later one at the present command.
         """
         self._require_sdk()
         if joint_positions.shape != (6,) or not np.isfinite(joint_positions).all():
@@ -159,13 +166,12 @@ class PiperArm:
     def hold(self) -> None:
         """Stop at the measured joints, or where feedback is old at the present command, and stay."""
         if self._sdk is not None:
-            self._poll()
-            self._stream.hold(self._fresh_joints())
+            self._stream.hold()
 
     def close(self) -> None:
         """Hold, if it has ever been commanded, and leave the bus; the motors stay on and hold."""
         if self._sdk is not None:
-            self._stream.finish(self._fresh_joints())
+            self._stream.finish()
             self._disconnect()
 
     def _send(self, joint_positions: Array) -> None:
@@ -175,14 +181,14 @@ class PiperArm:
                 sdk.MotionCtrl_2(CAN_CONTROL, MOVE_JOINTS, self._config.speed_percent, POSITION_MODE)
                 sdk.JointCtrl(*(round(angle / MILLIDEGREE) for angle in joint_positions.tolist()))
 
-    def _poll(self) -> None:
-        """Give the SDK the frames that have come."""
+    def _poll(self) -> Array | None:
+        """Give the SDK the frames that have come; returns the measured joints where they are fresh."""
         from can import CanError
 
         with self._wire:
             sdk = self._sdk
             if sdk is None:
-                return
+                return None
             bus = sdk.GetCanBus().recv_bus
             try:
                 while (frame := bus.recv(0.0)) is not None:
@@ -192,7 +198,8 @@ class PiperArm:
                 raise DeviceError(
                     f"piper: cannot read {self._bus} ({error}); check the adapter and its cable"
                 ) from error
-            self._state = self._read(sdk)
+            state = self._state = self._read(sdk)
+        return state.joint_positions if self._clock.now() - state.timestamp <= FRESH else None
 
     def _read(self, sdk: C_PiperInterface_V2) -> ArmState:
         joints, motors = sdk.GetArmJointMsgs().joint_state, sdk.GetArmHighSpdInfoMsgs()
@@ -206,6 +213,7 @@ class PiperArm:
             self._known(MOTOR_FRAMES, 1e-3 * np.array([m.effort for m in motor], dtype=np.float64)),
             float(self._known(GRIPPER_FRAME, np.array(min(max(opening, 0.0), 1.0)))),
             self._oldest(JOINT_FRAMES),
+            commanded=None,
         )
 
     def _oldest(self, frames: Sequence[int]) -> float:
@@ -220,11 +228,7 @@ class PiperArm:
     def _forget(self) -> None:
         self._received: dict[int, float] = {}  # CAN identifier -> when
         unknown = np.full(6, math.nan)
-        self._state = ArmState(unknown, unknown, unknown, math.nan, -math.inf)
-
-    def _fresh_joints(self) -> Array | None:
-        state = self._state
-        return state.joint_positions if self._clock.now() - state.timestamp <= FRESH else None
+        self._state = ArmState(unknown, unknown, unknown, math.nan, -math.inf, None)
 
     def _require_sdk(self) -> C_PiperInterface_V2:
         if self._sdk is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from threading import Lock
 
 import numpy as np
@@ -9,12 +10,20 @@ import numpy as np
 from robot.interfaces import Clock
 from robot.types import Array
 
+DISPLACED = 0.05  # rad between a standing command and the arm; less is the sag of an arm that holds
+DISPLACED_TIME = 0.1  # s for which it must last: longer than a braking arm swings, or than a reading is wrong
+SETTLED = 0.5  # s after the end of a motion; by then the arm has followed
+
 
 class JointRamp:
-    """Moves linearly from the present command to a goal, or stays. Used by the control loop and by the stream."""
+    """Moves linearly from the present command to a goal, or stays. Used by the control loop and by the stream.
 
-    def __init__(self, clock: Clock) -> None:
+    max_speed: rad/s that no joint of the command exceeds in a motion, however short its duration.
+    """
+
+    def __init__(self, clock: Clock, max_speed: float) -> None:
         self._clock = clock
+        self._max_speed = max_speed
         self._lock = Lock()
         self.clear()
 
@@ -25,32 +34,62 @@ class JointRamp:
             self._start = np.zeros(0)
             self._began = self._duration = 0.0
             self._stopped = False
+            self._displaced_since = math.inf
 
     def move(self, goal: Array, duration: float, measured: Array) -> None:
-        """To `goal` (6,) [rad] within `duration` [s], the first time from `measured` (6,)."""
+        """To `goal` (6,) [rad] within `duration` [s], or as fast as allowed; the first time from `measured` (6,)."""
         with self._lock:
             command = self._command()
             self._start = measured.copy() if command is None else command
             self._goal = goal.copy()
-            self._began, self._duration = self._clock.now(), max(duration, 0.0)
-            self._stopped = False
+            shortest = float(np.abs(self._goal - self._start).max()) / self._max_speed
+            self._began, self._duration = self._clock.now(), max(duration, shortest)
+            self._stopped, self._displaced_since = False, math.inf
 
     def stop(self, measured: Array | None) -> None:
-        """Stay at `measured` (6,), or where that is not known at the present command; a second stop changes nothing.
+        """Stay at `measured` (6,), or where that is not known at the present command.
 
-        So an arm that sags a little below its command does not sink further with every stop.
+        A second stop changes nothing while the arm is within DISPLACED of its place, so that an arm that sags a little
+        below its command does not sink further with every stop.
         """
         with self._lock:
-            place = self._command() if measured is None else measured.copy()
-            if place is None or self._stopped:
+            if self._stopped and (measured is None or self._distance(measured) <= DISPLACED):
                 return
-            self._start = self._goal = place
-            self._stopped = True
+            place = self._command() if measured is None else measured
+            if place is not None:
+                self._stay(place)
+
+    def follow(self, measured: Array) -> None:
+        """Where the arm should stand and does not, stay at `measured` (6,): nothing may bring it back by itself.
+
+        So power that returns to an arm that has sunk finds the command where the arm is.
+        """
+        with self._lock:
+            now = self._clock.now()
+            standing = self._stopped or now >= self._began + self._duration + SETTLED
+            if not standing or self._distance(measured) <= DISPLACED:
+                self._displaced_since = math.inf
+                return
+            self._displaced_since = min(self._displaced_since, now)
+            if now - self._displaced_since >= DISPLACED_TIME:
+                self._stay(measured)
+
+    def goal(self) -> Array | None:
+        """Joints (6,) [rad] where the motion ends or where it stays; None before the first motion or stop."""
+        with self._lock:
+            return None if self._goal is None else self._goal.copy()
 
     def command(self) -> Array | None:
         """Joints (6,) [rad] to send now; None before the first motion or stop."""
         with self._lock:
             return self._command()
+
+    def _stay(self, place: Array) -> None:
+        self._start = self._goal = place.copy()
+        self._stopped, self._displaced_since = True, math.inf
+
+    def _distance(self, measured: Array) -> float:
+        return 0.0 if self._goal is None else float(np.abs(measured - self._goal).max())
 
     def _command(self) -> Array | None:
         if self._goal is None:

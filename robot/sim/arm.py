@@ -42,14 +42,19 @@ class SimArm:
         self._world.advance()
         world, faults = self._world, self._faults
         if self._last is not None and faults.stale_feedback:
-            return self._last
+            return replace(self._last, commanded=world.servo_goal)
         if self._last is not None and faults.frozen_feedback:
-            return replace(self._last, timestamp=world.timestamp)
+            return replace(self._last, timestamp=world.timestamp, commanded=world.servo_goal)
         joints = world.joint_positions
         if faults.nan_joint is not None:
             joints[faults.nan_joint] = np.nan
         self._last = ArmState(
-            joints, world.joint_velocities, world.joint_efforts, world.gripper_opening, world.timestamp
+            joints,
+            world.joint_velocities,
+            world.joint_efforts,
+            world.gripper_opening,
+            world.timestamp,
+            world.servo_goal,
         )
         return self._last
 

@@ -75,8 +75,6 @@ class SimWorld:
         self._arm_v = np.array([joint.dofadr[0] for joint in joints])
         self._fingers_q = np.array([self.model.joint(name).qposadr[0] for name in FINGER_JOINTS])
         self._tcp = self.model.site(SITE_TCP).id
-        self._ramp_start = self._ramp_goal = np.zeros(len(JOINTS))
-        self._ramp_tick = self._ramp_ticks = 0
         self._epoch = 0.0
         self.revision = 0  # grows with every change, so that a camera knows whether its image is still good
         self.reset()
@@ -127,13 +125,12 @@ class SimWorld:
     def stop(self) -> None:
         """Servo on the measured joints; the gripper keeps its target."""
         self.advance()
-        self.data.ctrl[:6] = self.joint_positions
-        self._ramp_tick = self._ramp_ticks = 0
+        self._stay(self.joint_positions)
 
     def reset(self) -> None:
         """Back to the model's initial state, at the present time."""
         mujoco.mj_resetData(self.model, self.data)
-        self._ramp_tick = self._ramp_ticks = 0
+        self._stay(self.servo_targets)
         self._epoch = self._clock.now()
         self._refresh()
 
@@ -142,9 +139,8 @@ class SimWorld:
         self.data.qpos[self._arm_q] = joint_positions
         self.data.qpos[self._fingers_q] = opening * FINGER_STROKE
         self.data.qvel[:] = 0.0
-        self.data.ctrl[:6] = joint_positions
+        self._stay(joint_positions)
         self.data.ctrl[6] = opening * FINGER_STROKE
-        self._ramp_tick = self._ramp_ticks = 0
         self._refresh()
 
     def place_body(self, name: str, position: Array, yaw: float = 0.0) -> None:
@@ -210,6 +206,11 @@ class SimWorld:
         return np.array(self.data.ctrl[:6])
 
     @property
+    def servo_goal(self) -> Array:
+        """(6,) [rad], where the servos' motion ends, or where they stay."""
+        return self._ramp_goal.copy()
+
+    @property
     def gripper_opening(self) -> float:
         """Mean finger position as a share of the stroke, in [0, 1]."""
         return float(np.clip(self.data.qpos[self._fingers_q].mean() / FINGER_STROKE, 0.0, 1.0))
@@ -230,6 +231,12 @@ class SimWorld:
         self._ramp_tick, self._ramp_ticks = state.ramp_tick, state.ramp_ticks
         self._epoch = self._clock.now() - float(self.data.time)
         self._refresh()
+
+    def _stay(self, joint_positions: Array) -> None:
+        """No motion is left; the servos' target is (6,) [rad]."""
+        self.data.ctrl[:6] = joint_positions
+        self._ramp_start = self._ramp_goal = np.array(joint_positions, dtype=np.float64)
+        self._ramp_tick = self._ramp_ticks = 0
 
     def _refresh(self) -> None:
         # mj_step leaves poses one substep old; what cameras and tasks look at must match the joints.

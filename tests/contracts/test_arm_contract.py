@@ -43,7 +43,7 @@ def a1x_case() -> Iterator[Case]:
 
     clock = RealTime()
     with SimulatedA1X(free_domain() + 10) as vendor:
-        yield Case(A1XArm(vendor.config, clock), clock, slack=0.2)
+        yield Case(A1XArm(vendor.config, clock, max_joint_speed=3.0), clock, slack=0.2)
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def piper_case() -> Iterator[Case]:
 
     clock = RealTime()
     with SimulatedPiper() as piper:
-        yield Case(PiperArm(piper.config, clock), clock, slack=0.2)
+        yield Case(PiperArm(piper.config, clock, max_joint_speed=3.0), clock, slack=0.2)
 
 
 ARMS = [pytest.param(case, id=case.__name__) for case in (sim_case, a1x_case, piper_case)]

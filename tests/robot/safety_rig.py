@@ -29,7 +29,7 @@ def config(**changes: object) -> SafetyConfig:
 
 def measured(joints: Array, time: float, **changes: object) -> ArmState:
     # The efforts tell that the feedback is alive.
-    state = ArmState(joints.copy(), np.zeros(6), np.full(6, 1e-6 * time), 1.0, time)
+    state = ArmState(joints.copy(), np.zeros(6), np.full(6, 1e-6 * time), 1.0, time, commanded=None)
     return dataclasses.replace(state, **changes)  # type: ignore[arg-type]
 
 
@@ -39,13 +39,16 @@ def action(**entries: float) -> Array:
 
 
 class Rig:
-    """A governor, its clock, and an arm that reaches a share `follow` of the way to its target per step."""
+    """A governor, its clock, and an arm that reaches a share `follow` of the way to its target per step.
+
+    commanded: where its driver sends it, at first where it is.
+    """
 
     def __init__(self, joints: Array = HOME, follow: float = 1.0, **changes: object) -> None:
         self.config = config(**changes)
         self.seen: list[GovernorTransition] = []
         self.governor = SafetyGovernor(self.config, KINEMATICS, on_transition=self.seen.append)
-        self.joints = joints.copy()
+        self.joints, self.commanded = joints.copy(), joints.copy()
         self.follow = follow
         self.time = 0.0
         self.governor.unlock(measured(self.joints, 0.0), 0.0)
@@ -59,10 +62,21 @@ class Rig:
         **changes: object,
     ) -> GovernedCommand:
         self.time += dt
-        state = measured(self.joints, self.time, **changes)
+        state = self.state(self.time, **changes)
         command = self.governor.command(wish, scale, state, self.time, frame=frame)
-        self.joints += self.follow * (command.joint_positions - self.joints)
+        if command.joint_positions is not None:
+            self.commanded = command.joint_positions
+        self.joints += self.follow * (self.commanded - self.joints)
         return command
+
+    def state(self, time: float, **changes: object) -> ArmState:
+        """What the arm's driver reports at `time` [s]."""
+        return measured(self.joints, time, **({"commanded": self.commanded} | changes))
+
+    def hold(self) -> None:
+        """The driver holds the arm where it is, and the governor is told."""
+        self.commanded = self.joints.copy()
+        self.governor.hold(self.state(self.time), self.time)
 
     def fault(self, wish: Array, **changes: object) -> RobotFault:
         with pytest.raises(RobotFault) as caught:

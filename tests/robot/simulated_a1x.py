@@ -96,7 +96,7 @@ class Agreeable:
 
 def main() -> None:
     clock = WallClock()
-    arm = A1XArm(SimulatedA1X(int(sys.argv[1])).config, clock)
+    arm = A1XArm(SimulatedA1X(int(sys.argv[1])).config, clock, max_joint_speed=1.0)
     arm.connect()
     start = arm.state().joint_positions
     due, step = clock.now(), 0

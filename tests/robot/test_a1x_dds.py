@@ -88,7 +88,7 @@ def rig(vendor: SimulatedA1X) -> Iterator[Rig]:
 
 
 def connect(vendor: SimulatedA1X) -> None:
-    arm = A1XArm(vendor.config, CLOCK)
+    arm = A1XArm(vendor.config, CLOCK, max_joint_speed=1.0)
     try:
         arm.connect()
     finally:
@@ -307,7 +307,17 @@ def test_refuses_where_nobody_subscribes() -> None:
         connect(vendor)
 
 
+def test_the_vendor_is_told_no_more_than_the_speed_of_the_cell(vendor: SimulatedA1X) -> None:
+    config = replace(vendor.config, max_joint_velocities=[3.0, 0.5, 3.0, 5.0, 5.0, 5.0])
+    arm = A1XArm(config, CLOCK, max_joint_speed=0.6)
+    arm.connect()
+    topics = arm._topics
+    assert topics is not None
+    assert topics._config.max_joint_velocities == [0.6, 0.5, 0.6, 0.6, 0.6, 0.6]
+    arm.close()
+
+
 def test_refuses_joints_of_other_names(vendor: SimulatedA1X) -> None:
     config = replace(vendor.config, joint_names=[f"joint{i}" for i in range(6)])
     with pytest.raises(DeviceError, match=r"carries joints \['arm_joint1'.*robot.a1x.joint_names"):
-        A1XArm(config, CLOCK).connect()
+        A1XArm(config, CLOCK, max_joint_speed=1.0).connect()

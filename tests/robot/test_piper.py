@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def test_kinematics_are_the_vendors() -> None:
 
 
 def test_connecting_sends_nothing(piper: SimulatedPiper) -> None:
-    arm = PiperArm(piper.config, CLOCK)
+    arm = PiperArm(piper.config, CLOCK, max_joint_speed=1.0)
     arm.connect()
     state = arm.state()
     np.testing.assert_allclose(state.joint_positions, START, atol=1e-4)
@@ -55,7 +56,7 @@ def test_connecting_sends_nothing(piper: SimulatedPiper) -> None:
 
 
 def test_only_documented_frames_are_sent_and_the_motors_are_never_switched(piper: SimulatedPiper) -> None:
-    arm = PiperArm(piper.config, CLOCK)
+    arm = PiperArm(piper.config, CLOCK, max_joint_speed=1.0)
     arm.connect()
     arm.send_joints(START + 0.1, 0.1)
     arm.send_gripper(1.0)
@@ -85,19 +86,37 @@ def test_an_arm_behind_the_governor(piper: SimulatedPiper) -> None:
     env.close()
 
 
+def test_power_that_returns_to_a_held_arm_moves_nothing_before_a_person_agrees(
+    piper: SimulatedPiper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_robot_env(piper.robot(), operator=Agreeable())
+    env.reset()
+    env.step(np.zeros(7, np.float32))
+    env.hold()
+    with monkeypatch.context() as off:
+        off.setattr(piper, "_obey", lambda *_: None)  # the motors are off, the encoders still report
+        piper.joints = piper.target = piper.joints + np.array([0.4, 0.3, 0, 0, 0, 0])
+        lying = piper.joints.copy()
+        CLOCK.sleep_until(CLOCK.now() + 1.0)
+    CLOCK.sleep_until(CLOCK.now() + 0.4)
+    np.testing.assert_allclose(piper.joints, lying, atol=1e-3)
+    assert env.robot._governor.fault is not None and env.robot._governor.fault.reason == "lag"
+    env.close()
+
+
 def test_refuses_a_silent_bus() -> None:
     config = PiperConfig(channel="nobody-there", interface="virtual", connect_timeout=0.2)
     with pytest.raises(DeviceError, match=r"no feedback of its joints, motors, gripper on virtual bus"):
-        PiperArm(config, CLOCK).connect()
+        PiperArm(config, CLOCK, max_joint_speed=1.0).connect()
 
 
 def test_refuses_motors_that_are_off() -> None:
     with SimulatedPiper(enabled=False) as piper:
-        arm = PiperArm(PiperConfig(**{**vars(piper.config), "connect_timeout": 0.5}), CLOCK)
+        arm = PiperArm(replace(piper.config, connect_timeout=0.5), CLOCK, max_joint_speed=1.0)
         with pytest.raises(DeviceError, match=r"motors of joints \[1, 2, 3, 4, 5, 6\] are off"):
             arm.connect()
 
 
 def test_refuses_a_bus_that_does_not_exist() -> None:
     with pytest.raises(DeviceError, match="cannot open socketcan bus no-such-bus"):
-        PiperArm(PiperConfig(channel="no-such-bus"), CLOCK).connect()
+        PiperArm(PiperConfig(channel="no-such-bus"), CLOCK, max_joint_speed=1.0).connect()

@@ -50,7 +50,8 @@ def test_late_feedback_holds_and_later_faults() -> None:
     held = rig.step(action(x=1.0), timestamp=rig.time - 0.05)
     assert rig.governor.state is GovernorState.HOLDING
     assert held.clipped == {ClipReason.HOLD}
-    assert np.array_equal(held.joint_positions, moved.joint_positions)
+    assert held.joint_positions is None  # nothing is sent; the arm holds
+    assert np.array_equal(held.target_pose.position, moved.target_pose.position)
     assert rig.step(action(x=1.0)).executed_action[0] == pytest.approx(1.0)
     assert rig.governor.state is GovernorState.READY
     assert rig.fault(action(), timestamp=rig.time - 0.2).name == "stale_feedback"

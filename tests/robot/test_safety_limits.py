@@ -29,6 +29,9 @@ def assert_within_limits(rig: Rig, before: Pose, joints_before: Array, command: 
     assert np.linalg.norm(position - before.position) <= limits.max_position_step + 1e-9
     angle = np.linalg.norm(matrix_to_rotvec(command.target_pose.rotation @ before.rotation.T))
     assert angle <= limits.max_rotation_step + 1e-9
+    if command.joint_positions is None:
+        assert command.clipped == {ClipReason.HOLD}
+        return
     step = np.abs(command.joint_positions - joints_before).max()
     assert step <= limits.max_joint_speed * PERIOD * (1 + 1e-6)
     joint_limits = KINEMATICS.joint_limits

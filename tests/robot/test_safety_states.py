@@ -124,12 +124,12 @@ def test_hold_restarts_from_the_measured_arm() -> None:
     rig = Rig(follow=0.5)
     rig.step(action(x=1.0))
     kept = rig.governor.target.joint_positions
-    rig.governor.hold(measured(rig.joints * math.nan, rig.time), rig.time)
-    assert np.array_equal(rig.governor.target.joint_positions, kept)
-    rig.governor.hold(measured(rig.joints, rig.time), rig.time)
+    rig.governor.hold(rig.state(rig.time, joint_positions=rig.joints * math.nan), rig.time)
+    assert np.array_equal(rig.governor.target.joint_positions, kept)  # the driver holds at its command
+    rig.hold()
     assert rig.governor.state is GovernorState.HOLDING
     assert np.array_equal(rig.governor.target.joint_positions, rig.joints)
     assert rig.step(action(x=1.0)).executed_action[0] == pytest.approx(1.0)
     rig.governor.lock()
-    rig.governor.hold(measured(rig.joints, rig.time), rig.time)
+    rig.hold()
     assert rig.governor.state is GovernorState.LOCKED

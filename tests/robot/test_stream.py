@@ -7,7 +7,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from robot.arms.ramp import JointRamp
+from robot.arms.ramp import DISPLACED, DISPLACED_TIME, SETTLED, JointRamp
 from robot.arms.stream import JointStream
 from robot.clock import VirtualClock, WallClock
 from robot.interfaces import DeviceError
@@ -26,7 +26,7 @@ def at(ramp: JointRamp) -> float:
 
 def test_a_ramp_begins_at_the_measured_joints_and_then_at_its_own_command() -> None:
     clock = VirtualClock()
-    ramp = JointRamp(clock)
+    ramp = JointRamp(clock, max_speed=10.0)
     assert ramp.command() is None
     ramp.move(ONE, 1.0, measured=ZERO)
     clock.advance(0.25)
@@ -37,37 +37,83 @@ def test_a_ramp_begins_at_the_measured_joints_and_then_at_its_own_command() -> N
     assert at(ramp) == pytest.approx(0.125)
     clock.advance(5.0)
     assert at(ramp) == 0.0
-    ramp.move(ONE, 0.0, measured=ZERO)
+
+
+def test_a_ramp_is_never_faster_than_its_cap() -> None:
+    clock = VirtualClock()
+    ramp = JointRamp(clock, max_speed=0.5)
+    ramp.move(ONE, 0.1, measured=ZERO)
+    clock.advance(0.1)
+    assert at(ramp) == pytest.approx(0.05)
+    clock.advance(1.9)
     assert at(ramp) == 1.0
 
 
 def test_a_second_stop_does_not_let_a_sagging_arm_sink() -> None:
     clock = VirtualClock()
-    ramp = JointRamp(clock)
+    ramp = JointRamp(clock, max_speed=10.0)
     ramp.stop(None)
-    assert ramp.command() is None  # nothing to stay at
+    assert ramp.command() is None and ramp.goal() is None  # nothing to stay at
     ramp.move(ONE, 1.0, measured=ZERO)
     clock.advance(0.5)
     ramp.stop(0.4 * ONE)
-    ramp.stop(0.3 * ONE)
+    ramp.stop(0.36 * ONE)
     clock.advance(1.0)
     assert at(ramp) == pytest.approx(0.4)
-    ramp.move(ONE, 1.0, measured=0.3 * ONE)
+    ramp.move(ONE, 1.0, measured=0.36 * ONE)
     clock.advance(0.5)
     ramp.stop(None)  # feedback is old: stay at the present command
     clock.advance(1.0)
     assert at(ramp) == pytest.approx(0.7)
+    ramp.stop(None)
+    ramp.stop(0.3 * ONE)  # this is no sag
+    assert at(ramp) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("after_motion", [False, True])
+def test_a_standing_command_follows_an_arm_that_is_moved_away(after_motion: bool) -> None:
+    clock = VirtualClock()
+    ramp = JointRamp(clock, max_speed=10.0)
+    ramp.follow(ONE)
+    assert ramp.command() is None  # nothing is commanded, so nothing is sent
+    ramp.move(ONE, 1.0, measured=ZERO)
+    if after_motion:
+        clock.advance(1.0 + SETTLED)
+    else:
+        ramp.stop(ONE)
+    sunk = (1.0 - 1.5 * DISPLACED) * ONE
+    ramp.follow(sunk)
+    clock.advance(0.5 * DISPLACED_TIME)
+    ramp.follow(ONE)  # a reading that was wrong
+    clock.advance(0.6 * DISPLACED_TIME)
+    ramp.follow(sunk)
+    clock.advance(0.9 * DISPLACED_TIME)
+    ramp.follow(sunk)
+    assert at(ramp) == 1.0
+    clock.advance(0.2 * DISPLACED_TIME)
+    ramp.follow(sunk)
+    assert at(ramp) == sunk[0]
+
+
+def test_a_motion_in_progress_does_not_wait_for_an_arm_that_is_behind() -> None:
+    clock = VirtualClock()
+    ramp = JointRamp(clock, max_speed=10.0)
+    ramp.move(ONE, 1.0, measured=ZERO)
+    for _ in range(12):
+        ramp.follow(ZERO)
+        clock.advance(0.1)
+    assert at(ramp) == 1.0
 
 
 @pytest.mark.parametrize("measured", [None, np.full(6, np.nan), np.zeros(4)])
 def test_a_hold_without_sound_feedback_stays_at_the_command(measured: np.ndarray | None) -> None:
     clock, sent = VirtualClock(), []
-    stream = JointStream("stream", lambda: None, sent.append, clock, hz=100.0)
-    stream.hold(measured)
-    assert sent == []
+    stream = JointStream("stream", lambda: measured, sent.append, clock, hz=100.0, max_speed=10.0)
+    stream.hold()
+    assert sent == [] and stream.commanded is None
     stream.move(ONE, 1.0, ZERO)
     clock.advance(0.5)
-    stream.hold(measured)
+    stream.hold()
     np.testing.assert_allclose(sent[-1], 0.5)
 
 
