@@ -14,6 +14,7 @@ from gymnasium.utils import seeding
 from robot.arm_env import ArmEnv, EnvFacts
 from robot.interfaces import Clock
 from robot.robot import Robot, RobotMemory
+from robot.safety import ClipReason
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
 
 _log = logging.getLogger(__name__)
@@ -148,17 +149,18 @@ class RobotEnv(ArmEnv):
         return _values(observation), _stamps(observation)
 
     def step(self, action: Float32) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """One control period; an action beyond [-1, 1] is clipped.
+        """One control period; an action beyond [-1, 1] is clipped, and so reported.
 
-        Raises ValueError for an action that is no finite (7,), RobotFault if the governor stops the arm.
+        Raises RobotFault if the governor stops the arm: `bad_action` for an action that is no finite (7,).
         """
         if not self._ready:
             raise RuntimeError("RobotEnv.step: the episode is over or has not begun; call reset() first")
         requested = np.array(action, dtype=np.float32)
-        if requested.shape != (ACTION_DIM,) or not np.isfinite(requested).all():
-            self.robot.hold()
-            raise ValueError(f"action: expected ({ACTION_DIM},) finite values in [-1, 1], got {action}")
-        command = self.robot.act(requested.clip(-1.0, 1.0))
+        finite = bool(np.isfinite(requested).all())
+        command = self.robot.act(requested.clip(-1.0, 1.0) if finite else requested)
+        clipped = set(command.clipped)
+        if np.abs(requested).max() > 1.0:
+            clipped.add(ClipReason.ACTION)
         overrun, period = self._wait_for_tick()
         observation = self._observation = self.robot.observe()
         self._steps += 1
@@ -175,7 +177,7 @@ class RobotEnv(ArmEnv):
             "intervened": False,
             "gripper_changed": command.gripper_changed,
             "success": terminated,
-            "clipped": sorted(reason.value for reason in command.clipped),
+            "clipped": sorted(reason.value for reason in clipped),
             "period": period,
             "overrun": overrun,
             "late_views": self._late_views(observation),

@@ -143,17 +143,33 @@ def test_a_binary_gripper_changes_once_per_command() -> None:
     assert 0.02 < named(env, values)["gripper_opening"] < 0.9  # on its way back
 
 
-@pytest.mark.parametrize("action", [np.full(7, np.nan), np.zeros(6), np.array([0, 0, np.inf, 0, 0, 0, 0])])
-def test_an_unusable_action_is_an_error_and_no_motion(action: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    "action",
+    [
+        np.full(7, np.nan),
+        np.zeros(6),
+        np.array([0, 0, np.inf, 0, 0, 0, 0]),
+        np.array([0, 0, 0, 0, 0, 0, np.nan]),  # also where the gripper is fixed
+    ],
+)
+def test_an_unusable_action_is_a_named_fault_and_no_motion(action: np.ndarray) -> None:
     env = make_robot_env(STATE)
     env.reset(seed=0)
     world: Any = env.workcell.world  # type: ignore[attr-defined]
     before = world.joint_positions
-    with pytest.raises(ValueError, match="finite values"):
+    with pytest.raises(RobotFault, match=r"bad_action: expected \(7,\) in \[-1, 1\]"):
         env.step(action)
     env.robot.clock.sleep_until(env.robot.clock.now() + 0.5)
     world.advance()
     np.testing.assert_allclose(world.joint_positions, before, atol=1e-4)
+
+
+def test_an_action_beyond_its_range_is_clipped_and_so_reported() -> None:
+    env = make_robot_env(STATE)
+    env.reset(seed=0)
+    info = env.step(np.array([5.0, 0, 0, 0, 0, 0, 0]))[4]
+    assert info["action"][0] == pytest.approx(1.0) and info["requested_action"][0] == 5.0
+    assert info["clipped"] == ["action"]
 
 
 def test_the_arm_moves_to_its_start_within_the_caps_when_asked() -> None:
