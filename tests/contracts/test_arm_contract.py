@@ -143,6 +143,21 @@ def test_gripper_goes_where_it_is_sent(case: Case, opening: float) -> None:
     assert case.arm.state().gripper_opening == pytest.approx(opening, abs=0.05)
 
 
+def test_the_state_says_where_the_arm_is_sent(case: Case) -> None:
+    start = case.arm.state().joint_positions
+    goal = start + 0.3
+    case.arm.send_joints(goal, 1.0)
+    assert np.array_equal(case.arm.state().commanded, goal)  # type: ignore[arg-type]
+    case.clock.advance(0.1)
+    case.arm.hold()
+    state = case.arm.state()
+    assert state.commanded is not None and np.array_equal(state.origin, state.commanded)
+    np.testing.assert_allclose(state.commanded, start, atol=0.1 + 0.3 * case.slack)
+    assert not np.array_equal(state.commanded, goal)
+    case.clock.advance(0.3)
+    assert np.array_equal(case.arm.state().commanded, state.commanded)  # type: ignore[arg-type]
+
+
 def test_hold_stops_a_motion_and_may_be_repeated(case: Case) -> None:
     case.arm.send_joints(case.arm.state().joint_positions + 0.5, 0.5)
     case.clock.advance(0.2)
