@@ -269,7 +269,9 @@ def test_sensor_faults_are_injected() -> None:
     first = arm.state()
     faults.stale_feedback = True
     clock.advance(0.1)
-    assert arm.state() is first
+    stale = arm.state()
+    assert stale.timestamp == first.timestamp
+    np.testing.assert_array_equal(stale.joint_positions, first.joint_positions)
     faults.stale_feedback, faults.frozen_feedback = False, True
     arm.send_joints(first.joint_positions + 0.1, 0.1)
     clock.advance(0.2)
