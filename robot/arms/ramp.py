@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from threading import Lock
 
 import numpy as np
@@ -11,7 +10,9 @@ from robot.interfaces import Clock
 from robot.types import Array
 
 DISPLACED = 0.05  # rad between a standing command and the arm; less is the sag of an arm that holds
-DISPLACED_TIME = 0.1  # s for which it must last: longer than a braking arm swings, or than a reading is wrong
+DISPLACED_TIME = (
+    0.1  # s without a reading in place: longer than a braking arm swings, or than readings are wrong
+)
 SETTLED = 0.5  # s after the end of a motion; by then the arm has followed
 
 
@@ -34,7 +35,7 @@ class JointRamp:
             self._start = np.zeros(0)
             self._began = self._duration = 0.0
             self._stopped = False
-            self._displaced_since = math.inf
+            self._in_place_at = self._clock.now()  # when the arm was last seen where it should be
 
     def move(self, goal: Array, duration: float, measured: Array) -> None:
         """To `goal` (6,) [rad] within `duration` [s], or as fast as allowed; the first time from `measured` (6,)."""
@@ -44,7 +45,7 @@ class JointRamp:
             self._goal = goal.copy()
             shortest = float(np.abs(self._goal - self._start).max()) / self._max_speed
             self._began, self._duration = self._clock.now(), max(duration, shortest)
-            self._stopped, self._displaced_since = False, math.inf
+            self._stopped, self._in_place_at = False, self._began
 
     def stop(self, measured: Array | None) -> None:
         """Stay at `measured` (6,), or where that is not known at the present command.
@@ -62,16 +63,15 @@ class JointRamp:
     def follow(self, measured: Array) -> None:
         """Where the arm should stand and does not, stay at `measured` (6,): nothing may bring it back by itself.
 
-        So power that returns to an arm that has sunk finds the command where the arm is.
+        So power that returns to an arm that has sunk finds the command where the arm is; if the readings were gone with
+        the power, at the first of them.
         """
         with self._lock:
             now = self._clock.now()
             standing = self._stopped or now >= self._began + self._duration + SETTLED
             if not standing or self._distance(measured) <= DISPLACED:
-                self._displaced_since = math.inf
-                return
-            self._displaced_since = min(self._displaced_since, now)
-            if now - self._displaced_since >= DISPLACED_TIME:
+                self._in_place_at = now
+            elif now - self._in_place_at >= DISPLACED_TIME:
                 self._stay(measured)
 
     def goal(self) -> Array | None:
@@ -86,7 +86,7 @@ class JointRamp:
 
     def _stay(self, place: Array) -> None:
         self._start = self._goal = place.copy()
-        self._stopped, self._displaced_since = True, math.inf
+        self._stopped, self._in_place_at = True, self._clock.now()
 
     def _distance(self, measured: Array) -> float:
         return 0.0 if self._goal is None else float(np.abs(measured - self._goal).max())

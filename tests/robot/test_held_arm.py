@@ -38,6 +38,19 @@ def test_power_that_returns_to_a_held_arm_moves_nothing_and_a_person_is_asked() 
         cell.robot.act(entries(x=1.0))
 
 
+def test_power_and_feedback_that_return_together_move_nothing() -> None:
+    cell = Cell()
+    cell.robot.hold()
+    lose_power(cell)
+    cell.arm.silent = True
+    cell.wait(5.0)
+    assert cell.governor.state is GovernorState.FAULTED
+    lying = cell.arm.joints.copy()
+    cell.arm.power, cell.arm.silent = True, False
+    cell.wait(1.0)
+    assert np.array_equal(cell.arm.joints, lying)
+
+
 @pytest.mark.parametrize("state", [GovernorState.FAULTED, GovernorState.LOCKED])
 def test_in_every_state_the_command_follows_an_arm_that_sinks(state: GovernorState) -> None:
     cell = Cell()

@@ -81,18 +81,26 @@ def test_a_standing_command_follows_an_arm_that_is_moved_away(after_motion: bool
         clock.advance(1.0 + SETTLED)
     else:
         ramp.stop(ONE)
+    ramp.follow(ONE)
     sunk = (1.0 - 1.5 * DISPLACED) * ONE
+    clock.advance(0.9 * DISPLACED_TIME)
     ramp.follow(sunk)
-    clock.advance(0.5 * DISPLACED_TIME)
-    ramp.follow(ONE)  # a reading that was wrong
-    clock.advance(0.6 * DISPLACED_TIME)
-    ramp.follow(sunk)
+    ramp.follow(ONE)  # the reading before was wrong
     clock.advance(0.9 * DISPLACED_TIME)
     ramp.follow(sunk)
     assert at(ramp) == 1.0
     clock.advance(0.2 * DISPLACED_TIME)
     ramp.follow(sunk)
     assert at(ramp) == sunk[0]
+
+
+def test_after_a_gap_in_the_feedback_the_first_reading_decides() -> None:
+    clock = VirtualClock()
+    ramp = JointRamp(clock, max_speed=10.0)
+    ramp.stop(ONE)
+    clock.advance(30.0)  # the arm, and its encoders, were without power
+    ramp.follow(ZERO)
+    assert at(ramp) == 0.0
 
 
 def test_a_motion_in_progress_does_not_wait_for_an_arm_that_is_behind() -> None:
