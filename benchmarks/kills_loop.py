@@ -33,6 +33,7 @@ from rl.agent.adam import load_optimiser
 from rl.config import load_dict
 from rl.imagination.clip import ImaginedClip, Origin, Start
 from rl.imagination.labels import LabelledClip, RewardModelLabeller
+from rl.imagination.starts import StartPool
 from rl.metrics import read_metrics
 from rl.preparation import prepare
 from rl.provenance import RESULTS, header, write
@@ -42,10 +43,12 @@ from rl.runtime.imagining import make_world_model
 from rl.runtime.inline import run_inline
 from rl.runtime.parts import Parts
 from rl.runtime.run_dir import RunDir
+from rl.schemas import TrainConfig
 from rl.statistics import wilson_interval
 from rl.workers.ports import ALIVE, CALIBRATION_GATE, MILLIONTHS, SELECTION_GATE, UPDATES, StepResult, Worker
+from robot.env import RobotEnv
 from robot.types import Float32, Label
-from worldmodel.counterfactual import BranchKind
+from worldmodel.counterfactual import BranchKind, Motion
 
 SCORE_NOISE = 0.05
 AT_UPDATE = 1100  # when a fault begins
@@ -131,9 +134,9 @@ class Judge:
 class TruthfulLabeller(RewardModelLabeller):
     """The labeller of video, for clips without frames."""
 
-    def __init__(self, judge: Judge) -> None:
-        thresholds = Thresholds(0.8, 0.2, hold_frames=1)
-        super().__init__(judge, thresholds, Calibrator(CalibrationConfig()), judge.task)  # type: ignore[arg-type]
+    def __init__(self, judge: Judge, proprio_names: Sequence[str]) -> None:
+        thresholds, calibrator = Thresholds(0.8, 0.2, hold_frames=1), Calibrator(CalibrationConfig())
+        super().__init__(judge, thresholds, calibrator, judge.task, proprio_names=proprio_names)  # type: ignore[arg-type]
         self._judge = judge
         self._known: dict[int, ImaginedClip] = {}
 
@@ -221,10 +224,12 @@ class Trial:
             kept: list[Any] = []
             judge = Judge(self.fault, self.seed)
 
-            def with_judge(*arguments: Any) -> Parts:
-                made = parts(*arguments)
+            def with_judge(
+                run: RunDir, config: TrainConfig, env: RobotEnv, pool: StartPool, motion: Motion
+            ) -> Parts:
+                made = parts(run, config, env, pool, motion)
                 kept.append(made.imaginer)
-                return replace(made, labeller=TruthfulLabeller(judge))
+                return replace(made, labeller=TruthfulLabeller(judge, env.proprio_spec.names))
 
             imagining._parts = with_judge
             try:
