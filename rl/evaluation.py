@@ -177,6 +177,10 @@ class Evaluation:
             said = info.get("failure") or ("failure" if terminated else "timeout")
             self._close_episode("" if info["success"] else said)
 
+    def interrupt(self) -> None:
+        """Somebody outside stopped the arm: the open episode does not count, its layout comes again from a reset."""
+        self._observation = None
+
     def fault(self) -> None:
         """The robot stopped with a named fault: the open episode counts as failed, it is not tried again."""
         self._close_episode("fault")

@@ -219,6 +219,28 @@ def test_hold_stops_the_arm_within_one_step_and_keeps_the_episode(tmp_path: Path
     assert reader.episode(0).truncated[-1] and not reader.episode(0).terminated.any()
 
 
+def test_an_evaluation_that_was_held_begins_its_episode_anew(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, eval_every_env_steps=5, eval_episodes=2)
+    rig.publish(0.1)
+    rig.board.set(UPDATES, 10_000)
+    while rig.eval_env.t < 2:
+        rig.actor.step()
+    rig.board.set(HOLD, 1)
+    rig.actor.step()
+    assert rig.holds == 1 and len(rig.eval_env.actions) == 2
+    rig.board.set(HOLD, 0)
+    rig.actor.step()
+    assert (
+        len(rig.eval_env.actions) == 2 and rig.eval_env.t == 0
+    )  # a reset, no action on what was seen before
+    metrics: dict[str, float] = {}
+    while "eval/episodes" not in metrics:
+        metrics |= rig.actor.step().metrics
+    assert metrics["eval/episodes"] == 2 and metrics["eval/mean_steps"] == LENGTH
+    first, again, second = rig.eval_env.seeds
+    assert first is not None and again == first and second == first + 1
+
+
 def test_a_robot_fault_ends_the_episode_by_name_and_the_run_goes_on(tmp_path: Path) -> None:
     rig = Rig(tmp_path, script={3: {"fault": "stale_frame"}})
     rig.publish(0.1)
