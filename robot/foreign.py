@@ -130,6 +130,10 @@ class ForeignEnv(ArmEnv):
     def hold(self) -> None:
         """Nothing to do: a simulator stands still between steps."""
 
+    def end_episode(self) -> None:
+        """See ArmEnv.end_episode."""
+        self._ready = False
+
     def along_action_axes(self, delta: Array) -> Array:
         """`delta`: its action axes are taken for those of its base."""
         return delta

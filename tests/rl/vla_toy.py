@@ -67,6 +67,8 @@ class ToyEnv(ArmEnv):
 
     def hold(self) -> None: ...
 
+    def end_episode(self) -> None: ...
+
     def along_action_axes(self, delta: Array) -> Array:
         return delta
 

@@ -7,6 +7,7 @@ import pytest
 
 from robot.factory import ObsKind, RobotConfig, make_robot_env
 from robot.interfaces import TeleopCommand, TeleopEvent
+from robot.safety import GovernorState
 from robot.teleop.scripted import ScriptedTeleop
 from robot.wrappers import HumanIntervention
 
@@ -61,6 +62,22 @@ def test_events_end_the_very_transition(
 def test_stop_moves_nothing() -> None:
     ((*_, info),) = play(TeleopCommand(delta=HAND, engaged=True, events=(TeleopEvent.STOP,)))
     assert not info["intervened"] and not info["action"].any()
+
+
+@pytest.mark.parametrize("event", TeleopEvent)
+def test_a_verdict_ends_the_episode_of_the_robot_too(event: TeleopEvent) -> None:
+    robot = make_robot_env(RobotConfig(obs=ObsKind.STATE))
+    robot._teleport = False  # as in real time, where the arm must be told to hold
+    script = [TeleopCommand(), TeleopCommand(events=(event,))]
+    env = HumanIntervention(robot, ScriptedTeleop(script))
+    env.reset(seed=0)
+    env.step(POLICY)
+    assert robot.robot._governor.state is GovernorState.READY
+    env.step(POLICY)
+    assert robot.robot._governor.state is GovernorState.HOLDING
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(POLICY)
+    env.close()
 
 
 class Counting(ScriptedTeleop):
