@@ -146,6 +146,11 @@ class Evaluation:
     def finished(self) -> bool:
         return self.stopped or len(self._lengths) >= self.episodes
 
+    @property
+    def under_way(self) -> bool:
+        """An episode has begun and not ended."""
+        return self._observation is not None
+
     def step(self) -> None:
         """One reset or one control step."""
         ended = terminated = False
