@@ -78,6 +78,8 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         return values, float(reward), terminated, truncated, info
 
     def close(self) -> None:
-        """Release the device, then the robot."""
-        self._teleop.close()
-        self.env.close()
+        """Release the device, then the robot, even if the device cannot be."""
+        try:
+            self._teleop.close()
+        finally:
+            self.env.close()

@@ -27,7 +27,7 @@ from rl.workers.ports import (
     TARGET_ENV_STEPS,
     UPDATES,
 )
-from robot.interfaces import RobotFault
+from robot.interfaces import DeviceError, RobotFault
 from robot.types import Float32, Observation, ProprioSpec, Source
 
 LENGTH = 5  # steps of an episode of the fake
@@ -239,6 +239,23 @@ def test_an_evaluation_that_was_held_begins_its_episode_anew(tmp_path: Path) -> 
     assert metrics["eval/episodes"] == 2 and metrics["eval/mean_steps"] == LENGTH
     first, again, second = rig.eval_env.seeds
     assert first is not None and again == first and second == first + 1
+
+
+def test_the_store_is_closed_though_the_arm_fails_to_hold(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.publish(0.1)
+    rig.run(1 + 3)
+
+    def gone() -> None:
+        raise DeviceError("arm: gone")
+
+    rig.actor._hold = gone
+    with pytest.raises(DeviceError):
+        rig.actor.close()
+    reader = StoreReader(rig.store)
+    assert [info.outcome.reason for info in reader.episodes()] == [EndReason.STOPPED]
+    with StoreWriter(rig.store, reader.schema) as writer:  # its lock is free
+        assert writer.recovery.clean
 
 
 def test_a_robot_fault_ends_the_episode_by_name_and_the_run_goes_on(tmp_path: Path) -> None:

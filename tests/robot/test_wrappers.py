@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robot.factory import ObsKind, RobotConfig, make_robot_env
-from robot.interfaces import TeleopCommand, TeleopEvent
+from robot.interfaces import DeviceError, TeleopCommand, TeleopEvent
 from robot.safety import GovernorState
 from robot.teleop.scripted import ScriptedTeleop
 from robot.wrappers import HumanIntervention
@@ -97,3 +97,13 @@ def test_the_device_hears_of_episodes_and_of_the_end() -> None:
     env.reset()
     env.close()
     assert (teleop.resets, teleop.closes) == (2, 1)
+
+
+def test_the_robot_is_closed_though_the_device_cannot_be() -> None:
+    robot = make_robot_env(RobotConfig(obs=ObsKind.STATE))
+    teleop = ScriptedTeleop([])
+    teleop.close = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(ZeroDivisionError):
+        HumanIntervention(robot, teleop).close()
+    with pytest.raises(DeviceError, match="not connected"):
+        robot.robot.arm_state()
