@@ -56,6 +56,11 @@ class ArmEnv(gym.Env[dict[str, Any], Float32], ABC):
     def clock(self) -> Clock:
         """The clock of the time stamps."""
 
+    @property
+    @abstractmethod
+    def gripper_command(self) -> float:
+        """The held gripper command: +1 open, -1 closed; 0 where there is none."""
+
     @abstractmethod
     def hold(self) -> None:
         """Stay where the arm is, at any moment, also twice."""

@@ -117,6 +117,11 @@ class RobotEnv(ArmEnv):
         """The robot's clock."""
         return self.robot.clock
 
+    @property
+    def gripper_command(self) -> float:
+        """See Robot.gripper_command."""
+        return self.robot.gripper_command
+
     def hold(self) -> None:
         """Stop where the arm is measured to be; see Robot.hold."""
         self.robot.hold()

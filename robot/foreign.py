@@ -127,6 +127,11 @@ class ForeignEnv(ArmEnv):
         """Virtual, or of this machine."""
         return self._clock
 
+    @property
+    def gripper_command(self) -> float:
+        """See ArmEnv.gripper_command."""
+        return self._gripper
+
     def hold(self) -> None:
         """Nothing to do: a simulator stands still between steps."""
 

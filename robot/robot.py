@@ -158,6 +158,11 @@ class Robot:
         """A watchdog looks at it from a thread of its own."""
         return self._watchdog is not None
 
+    @property
+    def gripper_command(self) -> float:
+        """The held gripper command: +1 open, -1 closed."""
+        return self._governor.gripper_command
+
     def arm_state(self) -> ArmState:
         """The newest measured state of the arm."""
         return self._arm.state()

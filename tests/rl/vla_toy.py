@@ -65,6 +65,10 @@ class ToyEnv(ArmEnv):
     def clock(self) -> Clock:
         return self._clock
 
+    @property
+    def gripper_command(self) -> float:
+        return 0.0
+
     def hold(self) -> None: ...
 
     def end_episode(self) -> None: ...
