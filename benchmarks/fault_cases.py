@@ -90,7 +90,7 @@ def unplugged(env: RobotEnv, delay: float) -> tuple[Span, Span]:
     os.environ["SDL_VIDEODRIVER"] = "dummy"
     pygame = load_pygame()
     pad = VirtualPad(pygame)
-    led = HumanIntervention(env, GamepadTeleop(CLOCK))
+    led = HumanIntervention(env, GamepadTeleop(CLOCK, gripper=lambda: env.gripper_command))
     led.reset()
     pad.axis(1, -0.7)
     pad.button(5, True)

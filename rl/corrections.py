@@ -14,6 +14,7 @@ from robot.arm_env import ArmEnv
 from robot.factory import make_corrector
 from robot.interfaces import Clock, TeleopSource
 from robot.teleop.gamepad import GamepadTeleop
+from robot.teleop.hands import opened
 from robot.teleop.keyboard import KeyboardTeleop, WithVerdictKeys
 from robot.teleop.spacemouse import SpaceMouseTeleop
 from robot.teleop.viewer import Viewer
@@ -57,18 +58,23 @@ def make_teleop(config: CorrectionConfig, env: ArmEnv, rng: np.random.Generator)
         case CorrectionKind.SCRIPTED:
             return make_corrector(env, rng)
         case _:
-            return make_device(config, env.clock)
+            return make_device(config, env.clock, lambda: env.gripper_command)
 
 
-def make_device(config: CorrectionConfig, clock: Clock) -> TeleopSource:
-    """The device that a hand works; raises DeviceError where it is not there, ConfigError where none is asked for."""
+def make_device(
+    config: CorrectionConfig, clock: Clock, gripper: Callable[[], float] = opened
+) -> TeleopSource:
+    """The device that a hand works; raises DeviceError where it is not there, ConfigError where none is asked for.
+
+    gripper: the held gripper command of the arm that it moves, as in Hands; without an arm, open.
+    """
     match config.kind:
         case CorrectionKind.KEYBOARD:
-            return KeyboardTeleop(clock, config.keyboard)
+            return KeyboardTeleop(clock, config.keyboard, gripper)
         case CorrectionKind.GAMEPAD:
-            return GamepadTeleop(clock, config.gamepad)
+            return GamepadTeleop(clock, config.gamepad, gripper)
         case CorrectionKind.SPACEMOUSE:
-            return WithVerdictKeys(SpaceMouseTeleop(clock, config.spacemouse))
+            return WithVerdictKeys(SpaceMouseTeleop(clock, config.spacemouse, gripper))
         case _:
             raise ConfigError(
                 f"correction.kind={config.kind.value}: expected the device in your hand: keyboard, gamepad, spacemouse"

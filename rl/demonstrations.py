@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from rl.replay.writer import StoreWriter
 from rl.schemas import CorrectionConfig, DemosConfig
 from robot.arm_env import ArmEnv
 from robot.factory import make_demonstrator
-from robot.interfaces import Demonstrator, RobotFault, TeleopCommand
-from robot.types import ACTION_DIM, Source
+from robot.interfaces import Demonstrator, RobotFault, TeleopCommand, TeleopSource
+from robot.types import ACTION_DIM, Observation, Source
 from robot.wrappers import HumanIntervention
 
 DEMO_SEED = 50_000_000  # layouts of demonstrations: DEMO_SEED + 1000 * seed + attempt
@@ -61,18 +62,6 @@ class Attempt:
         )
 
 
-def demonstration_env(
-    env: ArmEnv, correction: CorrectionConfig, noise: float, seed: int
-) -> gym.Env[Any, Any]:
-    """The environment led by a person who holds the dead-man, or else by the expert."""
-    rng = np.random.default_rng([seed, 1])
-    if not correction.kind.by_hand:
-        return HumanIntervention(env, ExpertTeleop(make_demonstrator(env, rng, noise)))
-    teleop = make_teleop(correction, env, rng)
-    assert teleop is not None
-    return HumanIntervention(env, teleop)
-
-
 def record_demonstrations(
     path: Path,
     env: ArmEnv,
@@ -84,11 +73,15 @@ def record_demonstrations(
 ) -> Iterator[Attempt]:
     """Record until the store in `path` holds `config.episodes` successes, or the person says STOP; yields each attempt.
 
-    A failed attempt, or one that a fault ends, is journalled as discarded: it stays on disk and is never sampled.
-    Resumes a store that holds some already. Raises ConfigError where too many attempts fail.
+    An attempt that failed, or that a fault or an error ended, is journalled as discarded, with the reason: it stays on
+    disk and is never sampled. Resumes a store that holds some already. Raises ConfigError where too many attempts fail.
+    The device is closed at the end; `env` is the caller's.
     """
-    led, show = demonstration_env(env, correction, config.noise, seed), make_window(correction.kind)
-    with StoreWriter(path, make_schema(env)) as writer:
+    with ExitStack() as end:
+        teleop = _leader(env, correction, config.noise, seed)
+        end.callback(teleop.close)
+        led, show = HumanIntervention(env, teleop), make_window(correction.kind)
+        writer = end.enter_context(StoreWriter(path, make_schema(env)))
         have = sum(1 for info in StoreReader(path).episodes() if info.success and not info.discarded)
         limit = writer.num_episodes + MAX_ATTEMPTS_PER_DEMO * config.episodes
         while have < config.episodes and not stop():
@@ -98,35 +91,71 @@ def record_demonstrations(
                     "lower demos.noise, or record by hand"
                 )
             layout = DEMO_SEED + 1000 * seed + writer.num_episodes
-            info, stopped = _attempt(writer, led, layout, stop, show)
+            info, stopped = _attempt(writer, led, env, layout, stop, show)
             have += info.success and not info.discarded
             yield Attempt(info, have, config.episodes)
             if stopped:
                 return
 
 
+def _leader(env: ArmEnv, correction: CorrectionConfig, noise: float, seed: int) -> TeleopSource:
+    """Whoever leads: the person who holds the dead-man, or else the expert."""
+    rng = np.random.default_rng([seed, 1])
+    if not correction.kind.by_hand:
+        return ExpertTeleop(make_demonstrator(env, rng, noise))
+    teleop = make_teleop(correction, env, rng)
+    assert teleop is not None
+    return teleop
+
+
 def _attempt(
-    writer: StoreWriter, env: gym.Env[Any, Any], seed: int, stop: Callable[[], bool], show: OnStep
+    writer: StoreWriter,
+    led: gym.Env[Any, Any],
+    env: ArmEnv,
+    seed: int,
+    stop: Callable[[], bool],
+    show: OnStep,
 ) -> tuple[EpisodeInfo, bool]:
-    """One attempt, and whether the person at the device ended the recording with it."""
-    values, info = env.reset(seed=seed)
+    """One attempt in `led`, which is `env` with whoever leads; and whether the person ended the recording with it."""
+    values, info = led.reset(seed=seed)
     observation = to_observation(values, info)
     show(observation, info)
     writer.begin_episode(observation)
+    try:
+        outcome, stopped = _lead(writer, led, observation, stop, show)
+    except RobotFault as fault:  # such as a silent camera; the next reset waits, or asks the operator
+        outcome, stopped = EpisodeOutcome(EndReason.DISCARDED, str(fault)), False
+    except BaseException as error:
+        with ExitStack() as end:  # last in, first out: the arm holds, whatever becomes of the recording
+            end.callback(writer.discard_episode, f"{type(error).__name__}: {error}")
+            end.callback(env.end_episode)
+        raise
+    try:
+        env.end_episode()  # storing takes a while
+    finally:
+        recorded = writer.end_episode(outcome)
+    return recorded, stopped
+
+
+def _lead(
+    writer: StoreWriter,
+    led: gym.Env[Any, Any],
+    observation: Observation,
+    stop: Callable[[], bool],
+    show: OnStep,
+) -> tuple[EpisodeOutcome, bool]:
+    """From the first observation to the end; returns the outcome, and whether the recording ends with it."""
     while not stop():
-        try:
-            values, reward, terminated, truncated, info = env.step(np.zeros(ACTION_DIM, np.float32))
-        except RobotFault as fault:  # such as a silent camera; the next reset waits, or asks the operator
-            return writer.discard_episode(str(fault)), False
+        values, reward, terminated, truncated, info = led.step(np.zeros(ACTION_DIM, np.float32))
         following = to_observation(values, info)
-        success = bool(info["success"])
         step = to_transition(observation, following, float(reward), terminated, truncated, info, Source.DEMO)
         writer.add(replace(step, requested_action=step.action))  # a demonstration asks for what it does
         observation = following
         show(observation, info)
         if terminated or truncated:
             stopped = bool(info.get("stop"))
-            if success and not info.get("discard"):
-                return writer.end_episode(EpisodeOutcome(EndReason.SUCCESS)), stopped
-            return writer.discard_episode("recording stopped" if stopped else "failed attempt"), stopped
-    return writer.discard_episode("recording stopped"), True
+            if info["success"] and not info.get("discard"):
+                return EpisodeOutcome(EndReason.SUCCESS), stopped
+            why = "recording stopped" if stopped else "failed attempt"
+            return EpisodeOutcome(EndReason.DISCARDED, why), stopped
+    return EpisodeOutcome(EndReason.DISCARDED, "recording stopped"), True

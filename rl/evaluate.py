@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,15 @@ from rl.cloning import ClonePolicyConfig
 from rl.config import ConfigError, load, read, to_object
 from rl.corrections import make_teleop, make_window
 from rl.evaluation import Evaluation
+from rl.runtime.interrupt import InterruptFlag
 from rl.runtime.run_dir import RunDir
 from rl.schemas import EvaluateConfig, check_device
+from rl.workers.ports import PolicyWeights
 from robot.factory import RobotConfig, make_env
+from robot.interfaces import RobotFault
 from robot.wrappers import HumanIntervention
+
+MAX_RESETS = 3  # in a row that a fault may end
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,23 +48,66 @@ def _evaluate(overrides: list[str]) -> int:
     _check_writable(out)  # before the minutes that the episodes take
     policy = ActingPolicy(setting.agent, run.spec, device=torch.device(setting.device), seed=setting.seed)
     policy.load_tensors(weights.tensors)
-    env = make_env(setting.robot, seed=setting.seed)
-    try:
+
+    def report() -> None:
+        if evaluation.completed:
+            extra = {"robot": robot} if cloned else {}
+            _report(run, out, evaluation, weights, noise, extra, console)
+
+    interrupted = InterruptFlag()
+    with ExitStack() as end:  # last in, first out
+        end.callback(interrupted.restore)
+        env = make_env(setting.robot, seed=setting.seed, keep_waiting=lambda _request: not interrupted.seen)
+        end.callback(env.close)
         if cloned:
             check_fits(run.path, run.spec, env)
         teleop = make_teleop(request.correction, env, np.random.default_rng([setting.seed, 4]))
+        if teleop is not None:
+            end.callback(teleop.close)
         led = HumanIntervention(env, teleop) if teleop is not None else env
         show = make_window(request.correction.kind)
         evaluation = Evaluation(led, policy, request.episodes, noise, on_step=show)
-        with Progress(console=console, transient=True) as progress:
-            bar = progress.add_task("evaluating", total=request.episodes)
-            while not evaluation.finished:
-                evaluation.step()
-                progress.update(bar, completed=evaluation.completed)
-    finally:
-        env.close()
+        end.callback(report)  # whatever ends it: what is complete is kept
+        _play(evaluation, console, lambda: interrupted.seen)
     if not evaluation.completed:
         raise ConfigError("stopped before an episode was complete; nothing is written")
+    return 130 if interrupted.seen else 0
+
+
+def _play(evaluation: Evaluation, console: Console, interrupted: Callable[[], bool]) -> None:
+    """Episodes until there are enough, or somebody stops it.
+
+    An episode that a fault ends has failed; a reset that one ends is tried again, where nobody refused it, and raises
+    the fault of the last of MAX_RESETS.
+    """
+    failed_resets = 0
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("evaluating", total=evaluation.episodes)
+        while not (evaluation.finished or interrupted()):
+            try:
+                evaluation.step()
+                failed_resets = 0
+            except RobotFault as fault:
+                if evaluation.under_way:
+                    evaluation.fault()
+                elif interrupted():  # Ctrl-C was the answer to a question
+                    return
+                elif (failed_resets := failed_resets + 1) == MAX_RESETS or fault.name == "not_confirmed":
+                    raise
+                console.print(str(fault), highlight=False)
+            progress.update(bar, completed=evaluation.completed)
+
+
+def _report(
+    run: RunDir,
+    out: Path,
+    evaluation: Evaluation,
+    weights: PolicyWeights,
+    noise: float,
+    extra: Mapping[str, object],
+    console: Console,
+) -> None:
+    """Write the statistics of the complete episodes into `out`, and say them."""
     values = evaluation.result().as_metrics() | {
         "policy_version": weights.version,
         "updates": weights.updates,
@@ -66,7 +115,11 @@ def _evaluate(overrides: list[str]) -> int:
     }
     # JSON knows no NaN, which is the cycle length where no episode succeeded.
     finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-    run.write_json(str(out.absolute()), finite | ({"robot": robot} if cloned else {}))
+    run.write_json(str(out.absolute()), {**finite, **extra})
+    if evaluation.completed < evaluation.episodes:
+        console.print(
+            f"stopped after {evaluation.completed} of {evaluation.episodes} episodes", highlight=False
+        )
     console.print(
         f"policy version {weights.version}: success {values['eval/success']:.0%} of {values['eval/episodes']} "
         f"(95% interval {values['eval/wilson_low']:.0%}-{values['eval/wilson_high']:.0%}), "
@@ -74,7 +127,6 @@ def _evaluate(overrides: list[str]) -> int:
         soft_wrap=True,
         highlight=False,
     )
-    return 0
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,11 @@ class Evaluation:
     def finished(self) -> bool:
         return self.stopped or len(self._lengths) >= self.episodes
 
+    @property
+    def under_way(self) -> bool:
+        """An episode has begun and not ended."""
+        return self._observation is not None
+
     def step(self) -> None:
         """One reset or one control step."""
         ended = terminated = False
@@ -176,6 +181,10 @@ class Evaluation:
         elif ended:
             said = info.get("failure") or ("failure" if terminated else "timeout")
             self._close_episode("" if info["success"] else said)
+
+    def interrupt(self) -> None:
+        """Somebody outside stopped the arm: the open episode does not count, its layout comes again from a reset."""
+        self._observation = None
 
     def fault(self) -> None:
         """The robot stopped with a named fault: the open episode counts as failed, it is not tried again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -25,19 +26,19 @@ def _record(overrides: list[str]) -> int:
     assert isinstance(config, RecordConfig)
     console, out = Console(), Path(config.out)
     interrupted = InterruptFlag()
-    env = make_env(config.robot, seed=config.seed, keep_waiting=lambda _request: not interrupted.seen)
-    try:
+    with ExitStack() as end:
+        end.callback(interrupted.restore)
+        env = make_env(config.robot, seed=config.seed, keep_waiting=lambda _request: not interrupted.seen)
+        end.callback(env.close)
         attempts = record_demonstrations(
             out, env, config.demos, config.correction, seed=config.seed, stop=lambda: interrupted.seen
         )
-        for attempt in attempts:
-            console.print(attempt.describe(), highlight=False)
-    except RobotFault:
-        if not interrupted.seen:  # else Ctrl-C was the answer to a question
-            raise
-    finally:
-        env.close()
-        interrupted.restore()
+        try:
+            for attempt in attempts:
+                console.print(attempt.describe(), highlight=False)
+        except RobotFault:
+            if not interrupted.seen:  # else Ctrl-C was the answer to a question
+                raise
     console.print(f"demonstrations in {out}; use them with: groundhog train demos.path={out}", soft_wrap=True)
     return 130 if interrupted.seen else 0
 

@@ -38,7 +38,7 @@ class ArmEnv(gym.Env[dict[str, Any], Float32], ABC):
     Observes `proprio` (P,) float32 and, where there are cameras, `images` (view -> (H, W, 3) uint8). `info` of reset
     and step: `timestamp` [s], `image_timestamps`. Of step also: `action` (7,) as executed, `requested_action`,
     `intervened`, `gripper_changed`, `success`, `clipped`, `period` [s], `overrun`; at a time limit `failure`, why in a
-    few words. A step raises RobotFault where the arm cannot go on; the next reset begins anew.
+    few words. A step raises RobotFault where the arm cannot go on: the episode is over, the next reset begins anew.
     """
 
     @property
@@ -56,9 +56,18 @@ class ArmEnv(gym.Env[dict[str, Any], Float32], ABC):
     def clock(self) -> Clock:
         """The clock of the time stamps."""
 
+    @property
+    @abstractmethod
+    def gripper_command(self) -> float:
+        """The held gripper command: +1 open, -1 closed; 0 where there is none."""
+
     @abstractmethod
     def hold(self) -> None:
         """Stay where the arm is, at any moment, also twice."""
+
+    @abstractmethod
+    def end_episode(self) -> None:
+        """The episode is over by the word of somebody outside: the arm holds, and `step` needs a `reset` first."""
 
     @abstractmethod
     def along_action_axes(self, delta: Array) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.utils import seeding
 
 from robot.arm_env import ArmEnv, EnvFacts
-from robot.interfaces import Clock
+from robot.interfaces import Clock, RobotFault
 from robot.robot import Robot, RobotMemory
 from robot.safety import ClipReason
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
@@ -118,9 +118,20 @@ class RobotEnv(ArmEnv):
         """The robot's clock."""
         return self.robot.clock
 
+    @property
+    def gripper_command(self) -> float:
+        """See Robot.gripper_command."""
+        return self.robot.gripper_command
+
     def hold(self) -> None:
         """Stop where the arm is measured to be; see Robot.hold."""
         self.robot.hold()
+
+    def end_episode(self) -> None:
+        """See ArmEnv.end_episode."""
+        self._ready = False
+        if not self._teleport:  # in real time the arm must not wait for a next command that never comes
+            self.robot.hold()
 
     def along_action_axes(self, delta: Array) -> Array:
         """See Robot.along_action_axes."""
@@ -151,11 +162,14 @@ class RobotEnv(ArmEnv):
     def step(self, action: Float32) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """One control period; an action beyond [-1, 1] is clipped, and so reported.
 
-        Raises RobotFault if the governor stops the arm: `bad_action` for an action that is no finite (7,).
+        Raises RobotFault if the governor stops the arm, `bad_action` for an action that is no finite (7,), and
+        `stale_observation` if the newest observation is older than `TimingConfig.max_observation_age`.
         """
         if not self._ready:
             raise RuntimeError("RobotEnv.step: the episode is over or has not begun; call reset() first")
         requested = np.array(action, dtype=np.float32)
+        self._ready = False  # until the step has gone well
+        self._require_recent_observation()
         finite = bool(np.isfinite(requested).all())
         command = self.robot.act(requested.clip(-1.0, 1.0) if finite else requested)
         clipped = set(command.clipped)
@@ -167,9 +181,10 @@ class RobotEnv(ArmEnv):
         self._held = self._held + 1 if self.workcell.success() else 0
         terminated = self._held >= self.robot.spec.hold_steps
         truncated = not terminated and self._steps >= self.robot.spec.max_steps
-        self._ready = not (terminated or truncated)
-        if not (self._ready or self._teleport):
-            self.robot.hold()  # in real time the arm must not wait for a next command that never comes
+        if terminated or truncated:
+            self.end_episode()
+        else:
+            self._ready = True
         info = {
             **_stamps(observation),
             "action": command.executed_action,
@@ -211,6 +226,19 @@ class RobotEnv(ArmEnv):
         """Hold the arm and release the devices."""
         self._ready = False
         self.robot.close()
+
+    def _require_recent_observation(self) -> None:
+        """What was decided on an older one is no answer to what is there now; the arm holds."""
+        observation, limit = self._observation, self.robot.timing.max_observation_age
+        assert observation is not None
+        age = self.robot.clock.now() - observation.timestamp
+        if age > limit:
+            self.robot.hold()
+            raise RobotFault(
+                "stale_observation",
+                f"expected an action within {limit:.2f} s of the observation that it answers, got one after "
+                f"{age:.2f} s; the episode is over, reset() and observe anew",
+            )
 
     def _late_views(self, observation: Observation) -> list[str]:
         """Views whose image is older than it should be, though still shown."""

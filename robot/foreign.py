@@ -127,8 +127,17 @@ class ForeignEnv(ArmEnv):
         """Virtual, or of this machine."""
         return self._clock
 
+    @property
+    def gripper_command(self) -> float:
+        """See ArmEnv.gripper_command."""
+        return self._gripper
+
     def hold(self) -> None:
         """Nothing to do: a simulator stands still between steps."""
+
+    def end_episode(self) -> None:
+        """See ArmEnv.end_episode."""
+        self._ready = False
 
     def along_action_axes(self, delta: Array) -> Array:
         """`delta`: its action axes are taken for those of its base."""

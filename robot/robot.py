@@ -31,6 +31,7 @@ class TimingConfig:
     control_period: float = 0.1
     late_frame_age: float = 0.1  # an older image is reported as late
     max_frame_age: float = 0.3  # an older image is not shown to a policy
+    max_observation_age: float = 0.75  # of an older observation no action is taken any more
     frame_timeout: float = 1.0  # how long to hold and wait for a fresh one
     camera_recovery: float = 40.0  # how long to wait between episodes while a camera is connected anew
     frame_poll: float = 0.01
@@ -45,6 +46,10 @@ class TimingConfig:
             )
         if not (self.frame_timeout > 0 and self.frame_poll > 0 and self.camera_recovery > 0):
             raise ValueError("TimingConfig: frame_timeout, frame_poll and camera_recovery must be > 0 s")
+        if not self.max_observation_age > 0:
+            raise ValueError(
+                f"TimingConfig.max_observation_age: expected more than 0 s, got {self.max_observation_age}"
+            )
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,11 @@ class Robot:
     def watched(self) -> bool:
         """A watchdog looks at it from a thread of its own."""
         return self._watchdog is not None
+
+    @property
+    def gripper_command(self) -> float:
+        """The held gripper command: +1 open, -1 closed."""
+        return self._governor.gripper_command
 
     def arm_state(self) -> ArmState:
         """The newest measured state of the arm."""

@@ -19,8 +19,9 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
     `info["intervened"]` says so, `info["action"]` is what was executed, `info["requested_action"]` the wish
     of the policy, both along the axes of actions; the person always steers along base axes. Events count in the
     very transition in which they are read: SUCCESS and FAILURE terminate it with reward 1 and 0; DISCARD and STOP
-    truncate it and set `info["discard"]` or `info["stop"]`; on STOP the arm is not moved. A device that has been
-    silent for longer than MAX_AGE leads nothing, and `info["device_silent"]` says so.
+    truncate it and set `info["discard"]` or `info["stop"]`; on STOP the arm is not moved. Each of them ends the episode
+    of `env` too: the arm holds, and the next step needs a reset. A device that has been silent for longer than MAX_AGE
+    leads nothing, and `info["device_silent"]` says so.
     leads: False leaves the person the events alone, as the judge of what the policy does.
     """
 
@@ -60,6 +61,8 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
             delta = self._arm_env.along_action_axes(command.delta)
             led = np.append(delta, command.gripper).astype(np.float32)
         values, reward, terminated, truncated, info = self.env.step(led)
+        if command.events:
+            self._arm_env.end_episode()
         info["requested_action"] = wish
         info["intervened"] = intervened
         info["device_silent"] = silent
@@ -75,6 +78,8 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
         return values, float(reward), terminated, truncated, info
 
     def close(self) -> None:
-        """Release the device, then the robot."""
-        self._teleop.close()
-        self.env.close()
+        """Release the device, then the robot, even if the device cannot be."""
+        try:
+            self._teleop.close()
+        finally:
+            self.env.close()

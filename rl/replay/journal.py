@@ -58,7 +58,14 @@ class EpisodeInfo:
 
     @property
     def discarded(self) -> bool:
-        return self.outcome.reason is EndReason.DISCARDED
+        """Never sampled, though on disk: it was discarded, or is a demonstration that broke off before it succeeded."""
+        # Without a remark the writer broke off. What an import cut off says so, and is whole as far as it goes.
+        broke_off = (
+            self.outcome.reason in (EndReason.STOPPED, EndReason.RECOVERED) and not self.outcome.detail
+        )
+        return self.outcome.reason is EndReason.DISCARDED or (
+            broke_off and _unfinished_demonstration(self.success, self.sources)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,12 @@ class EpisodeTally:
             sources={**self.sources, source: self.sources.get(source, 0) + 1},
         )
 
+    def broken_off(self, reason: EndReason) -> EpisodeOutcome:
+        """How it ended where nobody ended it, for `reason`: a demonstration without success is discarded."""
+        if _unfinished_demonstration(self.success, self.sources):
+            return EpisodeOutcome(EndReason.DISCARDED, f"{reason.value}: an unfinished demonstration")
+        return EpisodeOutcome(reason)
+
     def close(self, outcome: EpisodeOutcome) -> EpisodeInfo:
         return EpisodeInfo(
             episode=self.episode,
@@ -94,6 +107,10 @@ class EpisodeTally:
             sources=dict(self.sources),
             outcome=outcome,
         )
+
+
+def _unfinished_demonstration(success: bool, sources: Mapping[Source, int]) -> bool:
+    return not success and set(sources) == {Source.DEMO}
 
 
 def _encode(info: EpisodeInfo) -> bytes:

@@ -8,7 +8,6 @@ from rl.replay.errors import CorruptStoreError
 from rl.replay.journal import (
     EndReason,
     EpisodeInfo,
-    EpisodeOutcome,
     EpisodeTally,
     JournalReader,
     JournalWriter,
@@ -198,9 +197,7 @@ class _Tail:
             if not (last["transition"]["terminated"] or last["transition"]["truncated"]):
                 half = self._codec.mark_truncated(rows[-2][offset:].tobytes(), int(last["observation_crc"]))
                 self._write(first_row + len(rows) - 2, offset, half)
-        if not tally.success and set(tally.sources) == {Source.DEMO}:
-            return tally.close(EpisodeOutcome(EndReason.DISCARDED, "recovered: an unfinished demonstration"))
-        return tally.close(EpisodeOutcome(EndReason.RECOVERED))
+        return tally.close(tally.broken_off(EndReason.RECOVERED))
 
     def _write(self, row: int, offset: int, data: bytes) -> None:
         index, local = divmod(row, self._schema.segment_rows)

@@ -206,12 +206,15 @@ class StoreWriter:
         self._count.sync()
 
     def close(self) -> None:
-        """End an open episode as STOPPED, give unused space back, release the lock. Safe to call twice."""
+        """End an open episode as STOPPED, give unused space back, release the lock. Safe to call twice.
+
+        An open demonstration is discarded, unless it has succeeded.
+        """
         if self._closed:
             return
         try:
             if self._progress.episode is not None:
-                self.end_episode(EpisodeOutcome(EndReason.STOPPED))
+                self.end_episode(self._progress.episode.tally.broken_off(EndReason.STOPPED))
             index, used = divmod(self.num_rows, self.schema.segment_rows)
             if index in self._segments:
                 self._segments[index].trim(used)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import gymnasium as gym
@@ -42,7 +43,7 @@ ACTOR_STATE = "actor.json"
 
 
 class ActorProcess:
-    """An ActorWorker with the robot that it closes when it ends."""
+    """An ActorWorker with the environment that it closes when it ends: correction device and robot."""
 
     def __init__(self, worker: ActorWorker, env: gym.Env[Any, Any]) -> None:
         self._worker, self._env = worker, env
@@ -99,7 +100,18 @@ def make_learner(run: RunDir) -> Worker:
 
 
 def make_actor(run: RunDir) -> Worker:
-    """The actor of a run; a store left by a killed one is recovered, its random generators continue."""
+    """The actor of a run; a store left by a killed one is recovered, its random generators continue.
+
+    Where it cannot be made, whatever was opened for it is closed again.
+    """
+    with ExitStack() as undo:
+        actor = _make_actor(run, undo)
+        undo.pop_all()
+    return actor
+
+
+def _make_actor(run: RunDir, undo: ExitStack) -> ActorProcess:
+    """`undo` learns how to close what has been opened."""
     config, board = run.config, run.board()
 
     def keep_waiting(request: str) -> bool:
@@ -108,10 +120,13 @@ def make_actor(run: RunDir) -> Worker:
         return not board.get(STOP)
 
     env = make_env(config.robot, seed=config.seed, on_transition=_safety_log(run), keep_waiting=keep_waiting)
+    undo.callback(env.close)
     rng = np.random.default_rng([config.seed, 2])
     teleop = make_teleop(config.correction, env, rng)
+    if teleop is not None:
+        undo.callback(teleop.close)
     policy = ActingPolicy(config.agent, run.spec, device=torch.device(config.device), seed=config.seed)
-    writer = StoreWriter(run.real, make_schema(env))
+    writer = undo.enter_context(StoreWriter(run.real, make_schema(env)))
     board.set(ENV_STEPS, writer.num_transitions)
     generators = _Generators(policy, rng)
     film: dict[str, list[Image]] = {}
@@ -156,7 +171,7 @@ def make_actor(run: RunDir) -> Worker:
     if saved is not None:
         worker.load_state(saved["worker"])
         generators.load_state(saved)
-    return ActorProcess(worker, env)
+    return ActorProcess(worker, trained)
 
 
 def _safety_log(run: RunDir) -> Callable[[GovernorTransition], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from rl.runtime.assemble import make_actor, make_learner
 from rl.runtime.imagining import make_world_model
@@ -51,9 +52,10 @@ def run_inline(
                 return 0
         return 0
     finally:
-        board.set(STOP, 1)
-        actor.close()
-        if world_model is not None:
-            world_model.close()
-        learner.close()
-        interrupted.restore()
+        with ExitStack() as end:  # last in, first out, each of them even if one before fails
+            end.callback(interrupted.restore)
+            end.callback(learner.close)
+            if world_model is not None:
+                end.callback(world_model.close)
+            end.callback(actor.close)
+            end.callback(board.set, STOP, 1)

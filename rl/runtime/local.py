@@ -54,8 +54,10 @@ class Supervisor:
                     self._start(name)
             return self._watch(on_tick, interrupted)
         finally:
-            self._stop_all()
-            interrupted.restore()
+            try:
+                self._stop_all()
+            finally:
+                interrupted.restore()
 
     def _watch(self, on_tick: Callable[[], None], interrupted: InterruptFlag) -> int:
         while self._processes:

@@ -28,6 +28,8 @@ class Session:
 
     def close(self) -> None:
         """Let the worker leave everything durable."""
-        self._worker.close()
-        self._board.beat(self.name, "closed")
-        self._metrics.close()
+        try:
+            self._worker.close()
+            self._board.beat(self.name, "closed")
+        finally:
+            self._metrics.close()

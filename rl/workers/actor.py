@@ -155,9 +155,11 @@ class ActorWorker:
             return self._end_by_fault(fault)
 
     def close(self) -> None:
-        """Hold the arm, close the open episode, make everything durable."""
-        self._interrupt()
-        self._writer.close()
+        """Hold the arm, close the open episode, make everything durable; each of them even if one before fails."""
+        try:
+            self._interrupt()
+        finally:
+            self._writer.close()
 
     def state(self) -> dict[str, Any]:
         """Counters that outlive a restart; the random generators belong to the environment and the agent."""
@@ -175,12 +177,23 @@ class ActorWorker:
             self._counters.set(TARGET_ENV_STEPS, int(stopped))
 
     def _interrupt(self) -> StepResult:
-        """Hold at once; an open episode ends here, truncated, since the arm will not be where the policy left it."""
-        result = self._wait("supervisor: a worker is down" if self._counters.get(HOLD) else "stop requested")
+        """Hold at once; an open episode ends here, truncated, since the arm will not be where the policy left it.
+
+        One of an evaluation begins anew.
+        """
+        try:
+            return self._wait(
+                "supervisor: a worker is down" if self._counters.get(HOLD) else "stop requested"
+            )
+        finally:
+            self._leave_episode()
+
+    def _leave_episode(self) -> None:
+        if self._evaluation is not None:
+            self._evaluation.interrupt()
         if self._observation is not None:
             self._writer.end_episode(EpisodeOutcome(EndReason.STOPPED))
             self._observation = None
-        return result
 
     def _proceed(self, env_steps: int) -> StepResult:
         if self._evaluation is not None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from robot.interfaces import Clock, DeviceError, TeleopCommand, TeleopEvent
-from robot.teleop.hands import Buttons, Hands, HandsConfig, RawInput, check_numbers, kept_over_reset
+from robot.teleop.hands import (
+    Buttons,
+    Hands,
+    HandsConfig,
+    RawInput,
+    check_numbers,
+    kept_over_reset,
+    opened,
+)
 from robot.teleop.window import load_pygame, start_display
 from robot.types import Array
 
@@ -60,11 +68,13 @@ class GamepadTeleop:
     """By default RB held is the dead-man, LB toggles the gripper. A: success, B: failure, X: discard, start: stop.
 
     Left stick: x and y; triggers: z; right stick: about z and y; D-pad left and right: about x. A pad that is
-    unplugged counts as silent and is taken up again when it comes back. Raises DeviceError where pygame, a
-    display or a fitting pad is missing. Call from the thread that created it.
+    unplugged counts as silent and is taken up again when it comes back. gripper: as in Hands. Raises DeviceError
+    where pygame, a display or a fitting pad is missing. Call from the thread that created it.
     """
 
-    def __init__(self, clock: Clock, config: GamepadConfig | None = None) -> None:
+    def __init__(
+        self, clock: Clock, config: GamepadConfig | None = None, gripper: Callable[[], float] = opened
+    ) -> None:
         self._config = config = config or GamepadConfig()
         self._clock = clock
         self._pygame: Any = load_pygame()
@@ -82,7 +92,7 @@ class GamepadTeleop:
                 f"{', '.join(names) or 'none'}; connect one, check access to /dev/input, and that correction.gamepad "
                 "has the numbers of this pad"
             )
-        self._hands = Hands(f"gamepad {self._pad.get_name()}", clock, config.hands)
+        self._hands = Hands(f"gamepad {self._pad.get_name()}", clock, config.hands, gripper)
         self._pending: list[TeleopEvent] = []
         self._attached = True
         self._heard_at = clock.now()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -102,17 +102,25 @@ class RawInput:
     buttons: tuple[int, ...] = ()
 
 
-class Hands:
-    """Turns the raw input of the device called `name` into commands, by the same rules for every device."""
+def opened() -> float:
+    """The held gripper command where there is no arm."""
+    return 1.0
 
-    def __init__(self, name: str, clock: Clock, config: HandsConfig) -> None:
+
+class Hands:
+    """Turns the raw input of the device called `name` into commands, by the same rules for every device.
+
+    gripper: the held gripper command of the arm, +1 open, -1 closed, which the first press of a correction turns round.
+    """
+
+    def __init__(self, name: str, clock: Clock, config: HandsConfig, gripper: Callable[[], float]) -> None:
         self._name = name
         self._clock = clock
         self._config = config
+        self._held_gripper = gripper
         self._signs = np.array(config.signs)
         self._pressed_at = -math.inf
-        self._last_gripper = 1.0  # so that the first press closes
-        self._gripper = 0.0
+        self._gripper = 0.0  # what the person wants; 0 is no opinion
         self._silent = False
 
     def reset(self) -> None:
@@ -135,7 +143,7 @@ class Hands:
             # An opinion of an earlier correction must not move the gripper when the next one begins.
             self._gripper = 0.0
         elif raw.gripper_presses % 2 == 1:
-            self._gripper = self._last_gripper = -self._last_gripper
+            self._gripper = -(self._gripper or self._held_gripper())
         delta = self._outside_dead_zone(raw.delta) if raw.dead_man else np.zeros(6)
         return TeleopCommand(delta, self._gripper, engaged, raw.events, raw.age, raw.axes, raw.buttons)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from robot.interfaces import Clock, TeleopCommand, TeleopEvent, TeleopSource
-from robot.teleop.hands import Hands, HandsConfig, RawInput, kept_over_reset
+from robot.teleop.hands import Hands, HandsConfig, RawInput, kept_over_reset, opened
 from robot.teleop.window import load_pygame, open_window
 
 # Entry of the delta and the keys that move it up and down, by pygame's names of keys.
@@ -102,14 +103,16 @@ class KeyboardTeleop:
     """Space held is the dead-man; w s a d r f move, arrows q e turn, g toggles the gripper.
 
     Enter: success, Backspace: failure, x: discard, Esc or closing the window: stop. Without the focus of the
-    window the keyboard is silent. Raises DeviceError where pygame or a display is missing. Call from the
-    thread that created it.
+    window the keyboard is silent. gripper: as in Hands. Raises DeviceError where pygame or a display is missing.
+    Call from the thread that created it.
     """
 
-    def __init__(self, clock: Clock, config: KeyboardConfig | None = None) -> None:
+    def __init__(
+        self, clock: Clock, config: KeyboardConfig | None = None, gripper: Callable[[], float] = opened
+    ) -> None:
         self._config = config or KeyboardConfig()
         self._clock = clock
-        self._hands = Hands("keyboard", clock, self._config.hands)
+        self._hands = Hands("keyboard", clock, self._config.hands, gripper)
         self._keys = EventKeys()
         self._pygame = self._keys.pygame
         code = self._pygame.key.key_code

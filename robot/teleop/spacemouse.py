@@ -14,7 +14,7 @@ import numpy as np
 from robot.clock import WallClock
 from robot.interfaces import Clock, DeviceError, TeleopCommand, TeleopEvent
 from robot.periodic import PeriodicThread
-from robot.teleop.hands import Buttons, Hands, HandsConfig, RawInput, kept_over_reset
+from robot.teleop.hands import Buttons, Hands, HandsConfig, RawInput, kept_over_reset, opened
 from robot.teleop.hid import HidDevice, open_spacemouse
 from robot.teleop.puck import BUTTONS, MODELS, PuckState
 from robot.types import Array
@@ -53,13 +53,15 @@ class SpaceMouseTeleop:
     Away, left and up, seen by a person who looks along base x, are +x, +y and +z. A thread takes every report in, so
     that the newest counts however long the control loop is busy. A puck at rest says nothing; one that falls silent
     while it is deflected, or is unplugged, moves nothing, and is taken up again when it comes back. Raises DeviceError
-    where hidapi, the device or the right to open it is missing. open_device: gives the name and the open device.
+    where hidapi, the device or the right to open it is missing. gripper: as in Hands.
+    open_device: gives the name and the open device.
     """
 
     def __init__(
         self,
         clock: Clock,
         config: SpaceMouseConfig | None = None,
+        gripper: Callable[[], float] = opened,
         open_device: Callable[[], tuple[str, HidDevice]] | None = None,
     ) -> None:
         self._config = config = config or SpaceMouseConfig()
@@ -70,7 +72,7 @@ class SpaceMouseTeleop:
         self._attached, self._looked_at = False, -math.inf
         self._take(*self._open())
         self._presses: list[int] = []
-        self._hands = Hands(self._name, clock, config.hands)
+        self._hands = Hands(self._name, clock, config.hands, gripper)
         self._pending: list[TeleopEvent] = []
         # Reports come in real time, whatever clock they are stamped by.
         self._thread = PeriodicThread("spacemouse", self._poll, WallClock(), POLL_PERIOD)

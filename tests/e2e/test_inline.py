@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from rl import cli
+from rl import cli, evaluate
 from rl.replay.reader import StoreReader
+from rl.runtime import assemble
 from rl.runtime.run_dir import RunDir
-from robot.types import Source
+from robot.arm_env import ArmEnv
+from robot.factory import make_env
+from robot.interfaces import DeviceError, RobotFault
+from robot.teleop.scripted import ScriptedTeleop
+from robot.types import Float32, Source
 from tests.e2e.harness import SMALL
 
 PIXELS = ("robot.obs=pixels", "robot.image_px=32", "agent.encoder.channels=[4,8,8]")
@@ -63,6 +72,118 @@ def test_evaluate_reproduces_the_final_evaluation_of_training(run: RunDir) -> No
     assert again["noise"] == summary["eval_noise"]
     if summary["cycle_steps"] == summary["cycle_steps"]:
         assert again["eval/cycle_steps"] == summary["cycle_steps"] or again["eval/success"] == 0
+
+
+def _evaluate(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, change: Callable[[ArmEnv], None], episodes: int = 3
+) -> tuple[int, dict[str, Any]]:
+    """The exit code and the file of an evaluation on an environment that was changed."""
+
+    def changed(*arguments: Any, **options: Any) -> ArmEnv:
+        env = make_env(*arguments, **options)
+        change(env)
+        return env
+
+    monkeypatch.setattr(evaluate, "make_env", changed)
+    out = run.path / "changed.json"
+    out.unlink(missing_ok=True)
+    code = cli.main(["evaluate", f"run={run.path}", f"episodes={episodes}", f"out={out}"])
+    return code, json.loads(out.read_text()) if out.exists() else {}
+
+
+def _in_episode(number: int, act: Callable[[], None]) -> Callable[[ArmEnv], None]:
+    """A change of an environment: `act` is called in the second step of episode `number`, from 0."""
+
+    def change(env: ArmEnv) -> None:
+        reset, step, resets, steps = env.reset, env.step, [0], [0]
+
+        def counting(**options: Any) -> Any:
+            resets[0], steps[0] = resets[0] + 1, 0
+            return reset(**options)
+
+        def acting(action: Float32) -> Any:
+            steps[0] += 1
+            if (resets[0] - 1, steps[0]) == (number, 2):
+                act()
+            return step(action)
+
+        env.reset, env.step = counting, acting  # type: ignore[method-assign]
+
+    return change
+
+
+def _stop() -> None:
+    raise RobotFault("effort", "as the test wants it")
+
+
+def test_a_fault_costs_an_evaluation_its_episode_alone(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, result = _evaluate(run, monkeypatch, _in_episode(1, _stop))
+    assert code == 0
+    assert result["eval/episodes"] == 3 and result["eval/failures/fault"] == 1
+
+
+def test_an_interrupted_evaluation_keeps_what_is_complete(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, result = _evaluate(run, monkeypatch, _in_episode(2, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    assert code == 130
+    assert result["eval/episodes"] == 2
+
+
+def test_an_evaluation_that_an_error_ends_keeps_what_is_complete(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone() -> None:
+        raise DeviceError("arm: gone")
+
+    code, result = _evaluate(run, monkeypatch, _in_episode(1, gone))
+    assert code == 2 and "arm: gone" in capsys.readouterr().err
+    assert result["eval/episodes"] == 1
+
+
+def test_resets_that_fail_are_no_episodes_and_end_an_evaluation(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[int] = []
+
+    def broken(env: ArmEnv) -> None:
+        reset = env.reset
+
+        def once(**options: Any) -> Any:
+            tried.append(options["seed"])
+            if len(tried) > 1:
+                raise RobotFault("reset_path", "as the test wants it")
+            return reset(**options)
+
+        env.reset = once  # type: ignore[method-assign]
+
+    code, result = _evaluate(run, monkeypatch, broken)
+    assert code == 2 and "reset_path" in capsys.readouterr().err
+    assert len(tried) == 1 + evaluate.MAX_RESETS and len(set(tried)) == 2
+    assert result["eval/episodes"] == 1
+
+
+class Device(ScriptedTeleop):
+    closes = 0
+
+    def close(self) -> None:
+        self.closes += 1
+
+
+def test_the_correction_device_is_closed_once_at_the_end(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[Device] = []
+
+    def make_device(*_: object) -> Device:
+        devices.append(Device([]))
+        return devices[-1]
+
+    for module in (assemble, evaluate):
+        monkeypatch.setattr(module, "make_teleop", make_device)
+    _train(tmp_path, "actor.max_env_steps=3")
+    assert cli.main(["evaluate", f"run={run.path}", "episodes=1", f"out={tmp_path / 'out.json'}"]) == 0
+    assert [device.closes for device in devices] == [1, 1]
 
 
 def test_corrections_enter_the_demonstration_share_exactly(run: RunDir) -> None:

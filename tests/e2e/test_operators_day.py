@@ -133,7 +133,7 @@ def test_the_page_explains_every_fault_and_every_key() -> None:
     page = PAGE.read_text()
     for reason in set(Reason) - NO_FAULTS:
         assert f"`{reason}`" in page, reason
-    for name in ("stale_frame", "camera_lost", "not_confirmed"):
+    for name in ("stale_frame", "stale_observation", "camera_lost", "not_confirmed"):
         assert f"`{name}`" in page
     assert all(f"`{kind.value}`" in page for kind in corrections.CorrectionKind if kind.by_hand)
     keyboard = "\n".join(line.rsplit("|", 2)[1] for line in page.splitlines() if line.startswith("|"))

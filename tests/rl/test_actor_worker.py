@@ -27,7 +27,7 @@ from rl.workers.ports import (
     TARGET_ENV_STEPS,
     UPDATES,
 )
-from robot.interfaces import RobotFault
+from robot.interfaces import DeviceError, RobotFault
 from robot.types import Float32, Observation, ProprioSpec, Source
 
 LENGTH = 5  # steps of an episode of the fake
@@ -217,6 +217,45 @@ def test_hold_stops_the_arm_within_one_step_and_keeps_the_episode(tmp_path: Path
     first = reader.episodes()[0]
     assert first.outcome.reason is EndReason.STOPPED and first.num_transitions == 3
     assert reader.episode(0).truncated[-1] and not reader.episode(0).terminated.any()
+
+
+def test_an_evaluation_that_was_held_begins_its_episode_anew(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, eval_every_env_steps=5, eval_episodes=2)
+    rig.publish(0.1)
+    rig.board.set(UPDATES, 10_000)
+    while rig.eval_env.t < 2:
+        rig.actor.step()
+    rig.board.set(HOLD, 1)
+    rig.actor.step()
+    assert rig.holds == 1 and len(rig.eval_env.actions) == 2
+    rig.board.set(HOLD, 0)
+    rig.actor.step()
+    assert (
+        len(rig.eval_env.actions) == 2 and rig.eval_env.t == 0
+    )  # a reset, no action on what was seen before
+    metrics: dict[str, float] = {}
+    while "eval/episodes" not in metrics:
+        metrics |= rig.actor.step().metrics
+    assert metrics["eval/episodes"] == 2 and metrics["eval/mean_steps"] == LENGTH
+    first, again, second = rig.eval_env.seeds
+    assert first is not None and again == first and second == first + 1
+
+
+def test_the_store_is_closed_though_the_arm_fails_to_hold(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.publish(0.1)
+    rig.run(1 + 3)
+
+    def gone() -> None:
+        raise DeviceError("arm: gone")
+
+    rig.actor._hold = gone
+    with pytest.raises(DeviceError):
+        rig.actor.close()
+    reader = StoreReader(rig.store)
+    assert [info.outcome.reason for info in reader.episodes()] == [EndReason.STOPPED]
+    with StoreWriter(rig.store, reader.schema) as writer:  # its lock is free
+        assert writer.recovery.clean
 
 
 def test_a_robot_fault_ends_the_episode_by_name_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ def test_the_spacemouse_comes_with_the_keyboards_verdicts(monkeypatch: pytest.Mo
     env = make_robot_env(RobotConfig(obs=ObsKind.STATE))
     device = make_teleop(CorrectionConfig(CorrectionKind.SPACEMOUSE), env, np.random.default_rng(0))
     assert isinstance(device, WithVerdictKeys) and not device.read().engaged
+    assert env.gripper_command == -1.0  # press keeps it closed, so that the first press opens
+    for _ in range(2):
+        puck.axes(0, -350, 0, 0, 0, 0)
+        puck.buttons(0)
+        puck.buttons()
+        command = device.read()
+        env.clock.sleep_until(env.clock.now() + 0.1)
+    assert command.engaged and command.gripper == 1.0
     device.close()
     assert puck.closes == 1
     env.close()

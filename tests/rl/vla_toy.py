@@ -65,7 +65,13 @@ class ToyEnv(ArmEnv):
     def clock(self) -> Clock:
         return self._clock
 
+    @property
+    def gripper_command(self) -> float:
+        return 0.0
+
     def hold(self) -> None: ...
+
+    def end_episode(self) -> None: ...
 
     def along_action_axes(self, delta: Array) -> Array:
         return delta

@@ -13,6 +13,7 @@ from robot.clock import VirtualClock
 from robot.env import RobotEnv
 from robot.factory import ClockKind, ObsKind, RobotConfig, make_expert, make_robot_env
 from robot.interfaces import DeviceError, RobotFault
+from robot.safety import GovernorState
 from robot.sim.arm import SimFaults
 from robot.sim.expert import ExpertNoise
 from robot.tasks import GripperMode
@@ -308,6 +309,44 @@ def test_a_short_stall_is_waited_out_and_reported_as_overrun() -> None:
     assert any(info["overrun"] for info in infos) and env.overruns > 0
     assert all(info["timestamp"] - info["image_timestamps"][camera.name] <= 0.3 for info in infos)
     env.close()
+
+
+def test_a_fault_in_mid_step_ends_the_episode() -> None:
+    faults = SimFaults()
+    env = make_robot_env(PIXELS, faults=faults)
+    env.reset(seed=0)
+    faults.stalled_views.add("wrist")
+    with pytest.raises(RobotFault, match="stale_frame"):
+        for _ in range(10):
+            env.step(REST)
+    faults.stalled_views.clear()
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(REST)
+    env.close()
+
+
+def test_an_action_on_an_old_observation_is_refused_and_ends_the_episode() -> None:
+    env = make_robot_env(STATE)
+    env.reset(seed=0)
+    clock: Any = env.robot.clock
+    env.hold()
+    clock.advance(0.7)  # a slow policy
+    env.step(REST)
+    env.hold()
+    clock.advance(0.8)
+    arm: Any = env.robot._arm
+    sent = []
+    arm.send_joints = lambda joints, duration: sent.append(joints)
+    with pytest.raises(
+        RobotFault, match=r"stale_observation: expected an action within 0\.75 s .* after 0\.80 s"
+    ):
+        env.step(np.array([1, 0, 0, 0, 0, 0, 0], np.float32))
+    assert env.robot._governor.state is GovernorState.HOLDING and not sent
+    del arm.send_joints
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(REST)
+    env.reset(seed=1)
+    env.step(REST)
 
 
 def test_leaving_the_robot_always_holds_it() -> None:

@@ -70,7 +70,9 @@ def test_proprio_spec_follows_the_task() -> None:
     assert proprio.fine[12] > 0 == proprio.fine[0]
 
 
-@pytest.mark.parametrize("wrong", [{"control_period": 0.0}, {"max_frame_age": 0.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"control_period": 0.0}, {"max_frame_age": 0.0}, {"max_observation_age": 0.0}]
+)
 def test_timing_is_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="TimingConfig"):
         TimingConfig(**wrong)

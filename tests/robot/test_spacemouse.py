@@ -35,7 +35,7 @@ class Rig:
         self.clock = VirtualClock()
         self.puck = Puck(six_axes)
         self.here = True
-        self.teleop = SpaceMouseTeleop(self.clock, config, self.open)
+        self.teleop = SpaceMouseTeleop(self.clock, config, open_device=self.open)
 
     def open(self) -> tuple[str, Puck]:
         if not self.here:

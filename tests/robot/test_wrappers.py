@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from robot.factory import ObsKind, RobotConfig, make_robot_env
-from robot.interfaces import TeleopCommand, TeleopEvent
+from robot.interfaces import DeviceError, TeleopCommand, TeleopEvent
+from robot.safety import GovernorState
 from robot.teleop.scripted import ScriptedTeleop
 from robot.wrappers import HumanIntervention
 
@@ -63,6 +64,22 @@ def test_stop_moves_nothing() -> None:
     assert not info["intervened"] and not info["action"].any()
 
 
+@pytest.mark.parametrize("event", TeleopEvent)
+def test_a_verdict_ends_the_episode_of_the_robot_too(event: TeleopEvent) -> None:
+    robot = make_robot_env(RobotConfig(obs=ObsKind.STATE))
+    robot._teleport = False  # as in real time, where the arm must be told to hold
+    script = [TeleopCommand(), TeleopCommand(events=(event,))]
+    env = HumanIntervention(robot, ScriptedTeleop(script))
+    env.reset(seed=0)
+    env.step(POLICY)
+    assert robot.robot._governor.state is GovernorState.READY
+    env.step(POLICY)
+    assert robot.robot._governor.state is GovernorState.HOLDING
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(POLICY)
+    env.close()
+
+
 class Counting(ScriptedTeleop):
     resets = closes = 0
 
@@ -80,3 +97,13 @@ def test_the_device_hears_of_episodes_and_of_the_end() -> None:
     env.reset()
     env.close()
     assert (teleop.resets, teleop.closes) == (2, 1)
+
+
+def test_the_robot_is_closed_though_the_device_cannot_be() -> None:
+    robot = make_robot_env(RobotConfig(obs=ObsKind.STATE))
+    teleop = ScriptedTeleop([])
+    teleop.close = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(ZeroDivisionError):
+        HumanIntervention(robot, teleop).close()
+    with pytest.raises(DeviceError, match="not connected"):
+        robot.robot.arm_state()
