@@ -27,7 +27,7 @@ from robot.geometry import DeltaFrame
 from robot.interfaces import Arm, Camera, Clock, Demonstrator, DeviceError, Operator
 from robot.kinematics import Kinematics
 from robot.operator import TerminalOperator
-from robot.robot import PrivilegedState, Robot, TimingConfig
+from robot.robot import PrivilegedState, Robot
 from robot.safety import FeedbackLimits, GovernorTransition, SafetyConfig, SafetyGovernor
 from robot.sim.arm import SimArm, SimFaults
 from robot.sim.camera import SimCamera, SimCameras
@@ -42,6 +42,7 @@ from robot.sim.tasks.sort import SortTask
 from robot.sim.workcell import SimWorkcell
 from robot.sim.world import SimWorld
 from robot.tasks import TaskSpec
+from robot.timing import TimingConfig
 
 VIEWS = (WRIST_VIEW, SIDE_VIEW, WRIST_ZOOM_VIEW)
 WATCHDOG_PERIOD = 0.02  # s

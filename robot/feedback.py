@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from robot.interfaces import ArmState
+from robot.interfaces import ArmState, RobotFault
 from robot.kinematics import JOINTS
 from robot.types import Array
 
@@ -17,15 +17,20 @@ COMMANDED_MOTION = 5e-3  # rad; a target that moved less need not show in the fe
 
 
 class Reason(StrEnum):
-    """Why the governor changed its state, refused to, or faulted; the `name` of its RobotFaults."""
+    """Why the governor changed its state, refused to, or faulted; the `name` of a robot's RobotFaults."""
 
     UNLOCK = "unlock"
     LOCK = "lock"
     ACKNOWLEDGE = "acknowledge"
+    RESET = "reset"
     RESUME = "resume"
     HOLD = "hold"
     LOCKED = "locked"
     FAULTED = "faulted"
+    NOT_CONFIRMED = "not_confirmed"
+    INTERRUPTED = "interrupted"
+    OPERATOR_STOP = "operator_stop"
+    ERROR = "error"
     BAD_ACTION = "bad_action"
     POLICY_SILENT = "policy_silent"
     MALFORMED_FEEDBACK = "malformed_feedback"
@@ -40,6 +45,14 @@ class Reason(StrEnum):
     OUTSIDE_ORIENTATION = "outside_orientation"
     RESET_STEP = "reset_step"
     RESET_PATH = "reset_path"
+    STALE_FRAME = "stale_frame"
+    CAMERA_LOST = "camera_lost"
+
+
+# Motion was refused, or somebody wanted it to end: nothing is wrong with the robot.
+REFUSALS = frozenset(
+    (Reason.LOCKED, Reason.FAULTED, Reason.NOT_CONFIRMED, Reason.INTERRUPTED, Reason.OPERATOR_STOP)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,13 @@ class Fault:
     reason: Reason
     value: float
     detail: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Fault:
+        """What `error` has stopped, as a fault: a RobotFault by its name, anything else as ERROR."""
+        if isinstance(error, RobotFault) and error.name in frozenset(Reason):
+            return cls(Reason(error.name), math.nan, error.detail)
+        return cls(Reason.ERROR, math.nan, f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

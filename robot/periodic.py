@@ -42,7 +42,7 @@ class PeriodicThread:
         if self._error is not None:
             raise DeviceError(
                 f"{self._name}: stopped by {type(self._error).__name__}: {self._error}; "
-                "the arm holds, close and connect it again"
+                "close it and connect it again"
             ) from self._error
 
     def _run(self) -> None:

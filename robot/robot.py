@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from types import TracebackType
@@ -11,45 +12,21 @@ from types import TracebackType
 import numpy as np
 
 from robot.clock import VirtualClock
+from robot.feedback import REFUSALS, Fault, Reason
 from robot.frames import Frames, ProprioFrame, RelativeFrame, along_tool_axes
 from robot.geometry import DeltaFrame, Pose, delta_between
-from robot.interfaces import Arm, ArmState, Camera, Clock, DeviceError, Operator, RobotFault
+from robot.interfaces import Arm, ArmState, Camera, Clock, Operator, RobotFault
 from robot.kinematics import Kinematics
 from robot.periodic import PeriodicThread
-from robot.safety import GovernedCommand, GovernorMemory, GovernorState, SafetyGovernor
+from robot.safety import GovernedCommand, GovernorState, SafetyGovernor
+from robot.states import GovernorMemory
 from robot.tasks import GripperMode, TaskSpec, concatenate
+from robot.timing import TimingConfig
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
 from robot.views import Views
 
-FEEDBACK_TIMEOUT = 0.5  # s to wait for recent feedback before an episode begins
-
-
-@dataclass(frozen=True)
-class TimingConfig:
-    """Times of the control loop, in seconds."""
-
-    control_period: float = 0.1
-    late_frame_age: float = 0.1  # an older image is reported as late
-    max_frame_age: float = 0.3  # an older image is not shown to a policy
-    max_observation_age: float = 0.75  # of an older observation no action is taken any more
-    frame_timeout: float = 1.0  # how long to hold and wait for a fresh one
-    camera_recovery: float = 40.0  # how long to wait between episodes while a camera is connected anew
-    frame_poll: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0.02 <= self.control_period <= 1.0:
-            raise ValueError(f"TimingConfig.control_period: expected 0.02 to 1 s, got {self.control_period}")
-        if not (0 < self.late_frame_age <= self.max_frame_age):
-            raise ValueError(
-                "TimingConfig: expected 0 < late_frame_age <= max_frame_age, got "
-                f"{self.late_frame_age} and {self.max_frame_age} s"
-            )
-        if not (self.frame_timeout > 0 and self.frame_poll > 0 and self.camera_recovery > 0):
-            raise ValueError("TimingConfig: frame_timeout, frame_poll and camera_recovery must be > 0 s")
-        if not self.max_observation_age > 0:
-            raise ValueError(
-                f"TimingConfig.max_observation_age: expected more than 0 s, got {self.max_observation_age}"
-            )
+FEEDBACK_TIMEOUT = 0.5  # s to wait for recent feedback before anything moves
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,10 +49,14 @@ class RobotMemory:
 class Robot:
     """Every motion passes the governor; leaving the `with` block always holds the arm.
 
+    Whatever is raised on the way of a motion, or of an observation, makes the arm hold, and is kept as a fault until a
+    person has acknowledged it, unless it only refuses motion or was wished for (REFUSALS).
+
     auto_unlock: motion is allowed, and faults are cleared, without a person; for a simulated arm only.
     operator: asked before the first motion and after every fault; without one, `allow_motion` must be called.
     watchdog_period: seconds between looks at the feedback and at the silence of the policy while no command comes, from
     a thread of its own; None only where time stands still between commands, or the arm is not ours to share.
+    keep_waiting: called with what is waited for at each waypoint of a reset; False ends it there.
     """
 
     def __init__(
@@ -93,6 +74,7 @@ class Robot:
         watchdog_period: float | None = None,
         privileged: PrivilegedState | None = None,
         frames: Frames | None = None,
+        keep_waiting: Callable[[str], bool] = lambda _what: True,
     ) -> None:
         self.frames = frames or Frames()
         self.spec = spec
@@ -107,6 +89,7 @@ class Robot:
         self._kinematics = kinematics
         self._allowed = self._auto_unlock = auto_unlock
         self._operator = operator
+        self._keep_waiting = keep_waiting
         self._lock = RLock()  # the watchdog and the control loop share the governor and the arm
         self._watchdog: PeriodicThread | None = None
         if watchdog_period is not None:
@@ -126,12 +109,12 @@ class Robot:
         self.close()
 
     def connect(self) -> None:
-        """Open the arm and the cameras; raises DeviceError, with everything released again."""
+        """Open the arm and the cameras; raises DeviceError. Whatever is raised, everything is released again."""
         try:
             self._arm.connect()
             for camera in self.cameras:
                 camera.connect()
-        except DeviceError:
+        except BaseException:
             self.close()
             raise
         if self._watchdog is not None:
@@ -139,13 +122,13 @@ class Robot:
 
     def close(self) -> None:
         """Lock the governor, hold the arm, release the devices, each of them even if another fails."""
-        if self._watchdog is not None:
-            self._watchdog.stop()
-        self._governor.lock()
         with ExitStack() as stack:  # last in, first out: the arm before the cameras
             for camera in self.cameras:
                 stack.callback(camera.close)
             stack.callback(self._arm.close)
+            stack.callback(self._governor.lock)
+            if self._watchdog is not None:
+                stack.callback(self._watchdog.stop)
 
     def hold(self) -> None:
         """Stop where the arm is measured to be; the next command moves on from there."""
@@ -174,18 +157,21 @@ class Robot:
     def await_cameras(self) -> None:
         """Return once every view is fresh. Between episodes nothing moves, so there is time for a camera to come back.
 
-        Where one is lost, the operator is asked to mend it, and it is connected again. Raises RobotFault `stale_frame`,
-        `camera_lost` or `not_confirmed`, DeviceError where it cannot be connected.
+        Where one is lost, the operator is asked to mend it, and it is connected again; before the arm moves they are
+        asked about that. Raises RobotFault `stale_frame`, `camera_lost` or `not_confirmed`, DeviceError where it
+        cannot be connected.
         """
-        try:
-            self._views.fresh(self.timing.camera_recovery)
-        except RobotFault as fault:
-            if self._operator is None:
-                raise
-            self._operator.confirm(f"{fault}. Is it mended, and shall it be connected again?")
-            for camera in self.cameras:
-                camera.connect()
-            self._views.fresh(self.timing.camera_recovery)
+        with self._holding_on_errors():
+            try:
+                self._views.fresh(self.timing.camera_recovery)
+            except RobotFault as fault:
+                if self._operator is None:
+                    raise
+                self._stop(fault)
+                self._operator.confirm(f"{fault}. Is it mended, and shall it be connected again?")
+                for camera in self.cameras:
+                    camera.connect()
+                self._views.fresh(self.timing.camera_recovery)
 
     def allow_motion(self) -> None:
         """A person has looked at the cell: acknowledge a fault and let the next episode begin."""
@@ -195,37 +181,34 @@ class Robot:
             self._allowed, self._unreported = True, None
 
     def begin_episode(self) -> None:
-        """Let commands start from where the arm is; raises RobotFault if that is unsafe or not allowed."""
-        self._require_allowed()
-        self._await_feedback()
-        with self._lock:
-            state = self._arm.state()
-            self._governor.unlock(state, self.clock.now(), gripper_opening=self.spec.initial_gripper)
-            self._arm.send_gripper(self.spec.initial_gripper)
+        """Let commands start from where the arm is.
+
+        Raises RobotFault if that is unsafe or not allowed, or the watchdog has stopped it since it came here.
+        """
+        with self._holding_on_errors():
+            self._require_watched()
+            self._require_allowed()
+            self._await_feedback()
+            with self._lock:
+                state = self._arm.state()
+                self._governor.unlock(state, self.clock.now(), gripper_opening=self.spec.initial_gripper)
+                self._arm.send_gripper(self.spec.initial_gripper)
         self._previous = None
         if self.frames.proprio is ProprioFrame.RESET:
             start = self._kinematics.forward(state.joint_positions)
             self._seen_from = RelativeFrame(start, self.spec.reference_rotation)
 
-    def move_joints(self, goal: Array) -> None:
+    def move_joints(self, goal: Array, stop_asked: Callable[[], bool] = lambda: False) -> None:
         """Move to `goal` (6,) [rad] within the governor's caps on speed and acceleration; blocks until there.
 
-        For resets: commands need `begin_episode` afterwards. Raises RobotFault, holding, if it is unsafe.
+        For resets: commands need `begin_episode` afterwards. Where feedback is late the arm holds, and goes on once it
+        is back. stop_asked: called at each waypoint; the person beside the arm wants it to stop. Raises RobotFault,
+        holding: what the governor finds unsafe, `operator_stop`, and `interrupted` where `keep_waiting` says no.
         """
         self._require_allowed()
-        period = self.timing.control_period
-        start = self._arm.state().origin
-        due = self.clock.now()
-        try:
-            for waypoint in self._governor.plan_reset(start, goal, period):
-                with self._lock:
-                    now = self.clock.now()
-                    self._arm.send_joints(self._governor.follow(waypoint, self._arm.state(), now), period)
-                due = max(due, now) + period
-                self.clock.sleep_until(due)
-        except RobotFault:
-            self.hold()
-            raise
+        with self._holding_on_errors():
+            while not self._move_straight(goal, stop_asked):
+                _log.warning("the arm holds on the way to its start: its feedback was late")
 
     def act(self, action: Float32) -> GovernedCommand:
         """Send what the governor allows of `action` (7,), along the axes of `frames.action`.
@@ -240,20 +223,10 @@ class Robot:
             and np.isfinite(wish[6])
         ):
             wish[6] = 0.0
-        if self._watchdog is not None:
-            self._watchdog.check()
-        with self._lock:
-            if self._unreported is not None:
-                fault, self._unreported = self._unreported, None
-                raise fault
-            state = self._arm.state()
-            try:
-                command = self._governor.command(
-                    wish, self.spec.action_scale, state, self.clock.now(), frame=self.frames.action
-                )
-            except RobotFault:
-                self.hold()
-                raise
+        with self._holding_on_errors(), self._lock:
+            self._require_watched()
+            state, scale = self._arm.state(), self.spec.action_scale
+            command = self._governor.command(wish, scale, state, self.clock.now(), frame=self.frames.action)
             if command.joint_positions is None:
                 self._arm.hold()
             else:
@@ -273,18 +246,12 @@ class Robot:
     def observe(self) -> Observation:
         """Images and proprio now, waiting and holding while a view is stale.
 
-        Raises RobotFault `stale_frame` if it stays stale, `camera_lost` if its device is gone, `nan_feedback` for a
-        reading that is not finite.
+        Raises RobotFault `stale_frame` if it stays stale, `camera_lost` if its device is gone, and what is wrong with a
+        reading of the arm, such as `nan_feedback`.
         """
-        frames = self._views.fresh(self.timing.frame_timeout)
-        state = self._arm.state()
-        proprio = self._proprio(state)
-        if not np.isfinite(proprio).all():
-            self.hold()
-            raise RobotFault(
-                "nan_feedback",
-                f"expected finite feedback, got joints {state.joint_positions}; check that sensor",
-            )
+        with self._holding_on_errors():
+            frames = self._views.fresh(self.timing.frame_timeout)
+            proprio = self._proprio(self._sound_state())
         return Observation(
             images={view: frame.image for view, frame in frames.items()},
             proprio=proprio,
@@ -312,16 +279,74 @@ class Robot:
             if before in (GovernorState.LOCKED, GovernorState.FAULTED):
                 return
             try:
-                after = self._governor.watch(self._arm.state(), self.clock.now())
+                with self._holding_on_errors():
+                    if self._governor.watch(self._arm.state(), self.clock.now()) is not before:
+                        self._arm.hold()
             except RobotFault as fault:
-                self._arm.hold()
                 self._unreported = fault
-                return
-            except DeviceError:
+
+    @contextmanager
+    def _holding_on_errors(self) -> Iterator[None]:
+        """Whatever is raised inside makes the arm hold, and is raised on."""
+        try:
+            yield
+        except BaseException as error:
+            self._stop(error)
+            raise
+
+    def _stop(self, error: BaseException) -> None:
+        """Hold; unless `error` is a refusal, nothing moves any more before it is acknowledged."""
+        if isinstance(error, RobotFault) and error.name in REFUSALS:
+            self.hold()
+            return
+        with self._lock:
+            try:
                 self._arm.hold()
-                raise
-            if after is GovernorState.HOLDING and before is not after:
-                self._arm.hold()
+            finally:
+                self._governor.trip(Fault.of(error), self.clock.now())
+
+    def _move_straight(self, goal: Array, stop_asked: Callable[[], bool]) -> bool:
+        """Plan from where the arm is measured to be, and send it there; False where it had to hold on its way."""
+        self._await_feedback()
+        period = self.timing.control_period
+        plan = self._governor.plan_reset(self._sound_state(recent=True).origin, goal, period)
+        due = self.clock.now()
+        for number, waypoint in enumerate(plan):
+            self._require_wanted(stop_asked)
+            with self._lock:
+                self._require_watched()
+                if number and self._governor.state is not GovernorState.RESETTING:
+                    return False  # held by the watchdog since the waypoint before
+                now = self.clock.now()
+                joints = self._governor.follow(waypoint, self._arm.state(), now)
+                if joints is None:
+                    self._arm.hold()
+                    return False
+                self._arm.send_joints(joints, period)
+            due = max(due, now) + period
+            self.clock.sleep_until(due)
+        return True
+
+    def _require_wanted(self, stop_asked: Callable[[], bool]) -> None:
+        if stop_asked():
+            raise RobotFault(Reason.OPERATOR_STOP, "the arm was told to stop on the way to its start")
+        if not self._keep_waiting("the arm, on the way to its start"):
+            raise RobotFault(Reason.INTERRUPTED, "the run was stopped on the arm's way to its start")
+
+    def _require_watched(self) -> None:
+        """Raise what the watchdog has found since the last motion, or DeviceError where it watches no more."""
+        if self._watchdog is not None:
+            self._watchdog.check()
+        if self._unreported is not None:
+            fault, self._unreported = self._unreported, None
+            raise fault
+
+    def _sound_state(self, *, recent: bool = False) -> ArmState:
+        """The newest measured state; raises RobotFault where it cannot be used, or is not `recent` enough to start."""
+        with self._lock:
+            state = self._arm.state()
+            self._governor.inspect(state, self.clock.now(), recent=recent)
+        return state
 
     def _require_allowed(self) -> None:
         fault = self._governor.fault

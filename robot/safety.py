@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from robot.geometry import DeltaFrame, Pose
 from robot.interfaces import ArmState, RobotFault
 from robot.kinematics import Kinematics
 from robot.limiter import TOOL_DOWN, ActionScale, ClipReason, SafetyConfig, Target, TargetLimiter
+from robot.states import GovernorMemory, GovernorState, GovernorTransition, tell
 from robot.types import ACTION_DIM, Array, Float32
 
 __all__ = [
@@ -38,26 +38,6 @@ __all__ = [
 CLOCK_ROUNDING = 1e-6  # s; control periods add up inexactly
 
 
-class GovernorState(Enum):
-    """LOCKED: no command passes. READY: commands pass. HOLDING: the target stays. FAULTED: stopped."""
-
-    LOCKED = "locked"
-    READY = "ready"
-    HOLDING = "holding"
-    FAULTED = "faulted"
-
-
-@dataclass(frozen=True, slots=True)
-class GovernorTransition:
-    """One change of state: why, the number behind the reason (NaN where there is none), and when [s]."""
-
-    before: GovernorState
-    after: GovernorState
-    reason: Reason
-    value: float
-    time: float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class GovernedCommand:
     """What may be sent to the arm now.
@@ -76,22 +56,6 @@ class GovernedCommand:
     gripper_changed: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GovernorMemory:
-    """All that decides what a governor will allow next; see `SafetyGovernor.memory`."""
-
-    state: GovernorState
-    fault: Fault | None
-    target: Target | None
-    waypoint: Array | None
-    now: float
-    commanded_at: float
-    paused: bool
-    gripper_opening: float
-    gripper_toggled_at: float
-    monitor: FeedbackMonitor
-
-
 class SafetyGovernor:
     """Turns actions into joint targets inside the limits, or stops. Starts LOCKED.
 
@@ -99,7 +63,8 @@ class SafetyGovernor:
     whatever was meant before: a hold, or a target that was never sent, moves that place.
 
     A fault raises RobotFault and keeps the governor FAULTED, where every command raises, until `acknowledge`;
-    the caller holds the arm. The way into motion is `unlock`; resets pass through `plan_reset` and `follow`.
+    the caller holds the arm, and tells by `trip` of faults of its own. The way into motion is `unlock`; resets
+    pass through `plan_reset` and `follow`. on_transition: told of every change of state; it cannot fail the governor.
     """
 
     def __init__(
@@ -187,6 +152,19 @@ class SafetyGovernor:
         if self._state is not GovernorState.FAULTED:
             self._enter(GovernorState.LOCKED, Reason.LOCK)
 
+    def trip(self, fault: Fault, now: float) -> None:
+        """Stop for what the caller has found, such as a lost camera; of two faults the first stays."""
+        self._now = now
+        if self._state is not GovernorState.FAULTED:
+            self._stop(fault)
+
+    def inspect(self, state: ArmState, now: float, *, recent: bool = False) -> None:
+        """Fault where this state by itself cannot be used, or is not `recent` enough to start from (`hold_age`)."""
+        self._now = now
+        fault = (self._monitor.inspect_fresh if recent else self._monitor.inspect)(state, now)
+        if fault is not None:
+            raise self._stop(fault)
+
     def acknowledge(self, state: ArmState, now: float) -> None:
         """A person removed the cause of the fault: FAULTED becomes LOCKED; then reset the arm and `unlock`.
 
@@ -199,7 +177,7 @@ class SafetyGovernor:
         fault = self._monitor.inspect_fresh(state, now)
         if fault is not None:
             raise self._refusal(fault)
-        self._fault = self._waypoint = None
+        self._fault = None
         self._monitor.reset()
         self._enter(GovernorState.LOCKED, Reason.ACKNOWLEDGE)
 
@@ -215,12 +193,12 @@ class SafetyGovernor:
         """What the limits allow, at `now` [s], of `action` (7,) in [-1, 1] times `scale`.
 
         The action moves the previous target, or the place where the arm holds since, not the measured pose, on a leash
-        to the latter. Raises RobotFault while LOCKED or FAULTED, and faults on a bad action, on bad feedback, or where
+        to the latter. Raises RobotFault unless READY or HOLDING, and faults on a bad action, on bad feedback, or where
         the arm holds outside the limits by more than the leash.
         """
         self._now = now
         self._require_motion_allowed()
-        if self._state is GovernorState.LOCKED:
+        if self._state in (GovernorState.LOCKED, GovernorState.RESETTING):
             raise self._refusal(Fault(Reason.LOCKED, math.nan, "call unlock() with the measured state first"))
         wish = np.asarray(action, dtype=np.float64)
         if wish.shape != (ACTION_DIM,) or not np.abs(wish).max() <= 1.0 + 1e-6:
@@ -252,11 +230,15 @@ class SafetyGovernor:
 
         After `silence_hold` the target becomes the measured joints and the state HOLDING, which the next
         command ends; after `silence_fault` it is a fault, raised as by `command`. Silence after `hold` is no
-        silence: the caller said so. Does nothing while stopped. Where the state turns to HOLDING, the caller
-        makes the arm hold.
+        silence: the caller said so. In a reset only the feedback counts, and where it is older than `hold_age` the
+        state is LOCKED. Does nothing while stopped. Where the state changes, the caller makes the arm hold.
         """
         self._now = now
         if self._state in (GovernorState.LOCKED, GovernorState.FAULTED):
+            return self._state
+        if self._state is GovernorState.RESETTING:
+            self._check(state, self._waypoint if self._under_way(state) else None, now)
+            self._pause_reset(state)
             return self._state
         self._check(state, self.target.joint_positions, now)
         silence = 0.0 if self._paused else now - self._commanded_at
@@ -277,9 +259,12 @@ class SafetyGovernor:
     def hold(self, state: ArmState, now: float) -> None:
         """The caller has made the arm hold: the target becomes where its driver holds it, the state HOLDING.
 
-        The next command ends it. Does nothing while LOCKED or FAULTED.
+        The next command ends it. A reset is given up. Does nothing while stopped.
         """
         self._now = now
+        if self._state is GovernorState.RESETTING:
+            self._waypoint = None
+            self._enter(GovernorState.LOCKED, Reason.HOLD)
         if self._state in (GovernorState.READY, GovernorState.HOLDING):
             self._paused = True
             if state.commanded is not None:
@@ -298,18 +283,23 @@ class SafetyGovernor:
             raise self._refusal(plan)
         return plan
 
-    def follow(self, waypoint: Array, state: ArmState, now: float) -> Array:
+    def follow(self, waypoint: Array, state: ArmState, now: float) -> Array | None:
         """Pass one waypoint (6,) of a reset on to the arm; commands stay locked out until `unlock`.
 
-        Faults on bad feedback, on a waypoint further from where the driver sends the arm than the speed cap allows in
-        one control period, and, unless that is the waypoint before, where the arm is not in that place.
+        Where the feedback is older than `hold_age` it is None and the state LOCKED: the caller makes the arm hold,
+        and plans anew. Faults on bad feedback, on a waypoint further from where the driver sends the arm than the
+        speed cap allows in one control period, and, unless that is the waypoint before, where the arm is not there.
         """
         self._now = now
         self._require_motion_allowed()
-        if self._state is not GovernorState.LOCKED:
-            self.lock()
-        under_way = self._waypoint is not None and np.array_equal(self._waypoint, state.origin)
+        if self._state is not GovernorState.RESETTING:
+            self._waypoint = None
+            self._monitor.reset()
+            self._enter(GovernorState.RESETTING, Reason.RESET)
+        under_way = self._under_way(state)
         self._check(state, self._waypoint if under_way else None, now)
+        if self._pause_reset(state):
+            return None
         displaced = None if under_way else self._monitor.displaced(state)
         if displaced is not None:
             raise self._stop(displaced)
@@ -351,6 +341,19 @@ class SafetyGovernor:
         self._now, self._commanded_at, self._paused = memory.now, memory.commanded_at, memory.paused
         self._gripper_opening, self._gripper_toggled_at = memory.gripper_opening, memory.gripper_toggled_at
         self._monitor = copy(memory.monitor)
+
+    def _under_way(self, state: ArmState) -> bool:
+        """The driver sends the arm to the newest waypoint: nothing has held or displaced it since."""
+        return self._waypoint is not None and np.array_equal(self._waypoint, state.origin)
+
+    def _pause_reset(self, state: ArmState) -> bool:
+        """Whether the feedback is too old to go on with the reset; then it is LOCKED."""
+        age = self._now - state.timestamp
+        if age <= self._config.feedback.hold_age:
+            return False
+        self._waypoint = None
+        self._enter(GovernorState.LOCKED, Reason.STALE_FEEDBACK, age)
+        return True
 
     def _resume(self, state: ArmState) -> None:
         """Start from where the driver sends the arm, the last target unless the arm has been held since."""
@@ -407,7 +410,7 @@ class SafetyGovernor:
         )
 
     def _stop(self, fault: Fault) -> RobotFault:
-        self._fault = fault
+        self._fault, self._waypoint = fault, None
         self._enter(GovernorState.FAULTED, fault.reason, fault.value)
         return self._refusal(fault)
 
@@ -420,5 +423,4 @@ class SafetyGovernor:
             return
         transition = GovernorTransition(self._state, state, reason, value, self._now)
         self._state = state
-        if self._on_transition is not None:
-            self._on_transition(transition)
+        tell(self._on_transition, transition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from robot.feedback import Reason
 from robot.interfaces import Camera, Clock, DeviceError, Frame, RobotFault
 
 _log = logging.getLogger(__name__)
@@ -22,7 +23,10 @@ class Views:
         max_age: float,
         poll: float,
     ) -> None:
-        """max_age [s]: an older image is not shown. poll: seconds between two looks for a fresher one."""
+        """max_age [s]: an image that is older, or as far in the future, is not shown.
+
+        poll: seconds between two looks for a fresher one.
+        """
         self.cameras = tuple(cameras)
         self._clock, self._hold = clock, hold
         self._max_age, self._poll = max_age, poll
@@ -36,7 +40,10 @@ class Views:
         while True:
             frames = self._read()
             now = self._clock.now()
-            stale = {view: frame for view, frame in frames.items() if now - frame.timestamp > self._max_age}
+            # NaN, and a stamp in the future, are as unusable as an old one.
+            stale = {
+                v: frame for v, frame in frames.items() if not abs(now - frame.timestamp) <= self._max_age
+            }
             if not stale:
                 return frames
             if give_up is None:
@@ -45,9 +52,9 @@ class Views:
                 _log.warning("the arm holds for a fresh image: %s", _described(stale, now))
             elif now >= give_up:
                 raise RobotFault(
-                    "stale_frame",
+                    Reason.STALE_FRAME,
                     f"expected images younger than {self._max_age} s, got {_described(stale, now)} after waiting "
-                    f"{timeout} s; {_remedy(stale)}",
+                    f"{timeout} s; {_remedy(stale, now)}",
                 )
             self._clock.sleep_until(now + self._poll)
 
@@ -56,7 +63,7 @@ class Views:
             return {camera.name: camera.read() for camera in self.cameras}
         except DeviceError as error:
             self._hold()
-            raise RobotFault("camera_lost", str(error)) from error
+            raise RobotFault(Reason.CAMERA_LOST, str(error)) from error
 
 
 def _described(stale: Mapping[str, Frame], now: float) -> str:
@@ -66,7 +73,9 @@ def _described(stale: Mapping[str, Frame], now: float) -> str:
     )
 
 
-def _remedy(stale: Mapping[str, Frame]) -> str:
+def _remedy(stale: Mapping[str, Frame], now: float) -> str:
+    if not all(frame.timestamp <= now for frame in stale.values()):
+        return "the camera stamps its images with another clock than the robot's: connect it anew, report it"
     if any(frame.frozen for frame in stale.values()):
         return "the camera hangs, or its lens is covered: look at it, and unplug it for a few seconds"
     return "check the camera's cable and its USB port"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env, make_task, safety_config
-from robot.robot import TimingConfig
 from robot.tasks import PROPRIO_NAMES
+from robot.timing import TimingConfig
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_power_and_feedback_that_return_together_move_nothing() -> None:
     assert np.array_equal(cell.arm.joints, lying)
 
 
-@pytest.mark.parametrize("state", [GovernorState.FAULTED, GovernorState.LOCKED])
+@pytest.mark.parametrize("state", [GovernorState.FAULTED, GovernorState.RESETTING])
 def test_in_every_state_the_command_follows_an_arm_that_sinks(state: GovernorState) -> None:
     cell = Cell()
     if state is GovernorState.FAULTED:
@@ -178,6 +178,8 @@ def test_a_target_that_was_never_sent_is_not_started_from(monkeypatch: pytest.Mo
     with monkeypatch.context() as broken, pytest.raises(DeviceError):
         broken.setattr(cell.arm, "send_joints", refuse)
         cell.robot.act(entries(x=1.0))
+    cell.robot.allow_motion()
+    cell.robot.begin_episode()
     cell.wait(0.1)
     assert cell.robot.act(entries(x=1.0)).executed_action[0] == pytest.approx(1.0)
     assert sent is not None

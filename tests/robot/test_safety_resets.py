@@ -5,7 +5,7 @@ import pytest
 
 from robot.interfaces import RobotFault
 from robot.safety import GovernorState, SafetyGovernor
-from tests.robot.safety_rig import HOME, KINEMATICS, PERIOD, Rig, config, measured
+from tests.robot.safety_rig import HOME, KINEMATICS, PERIOD, SCALE, Rig, action, config, measured
 
 
 def test_reset_plan_respects_speed_and_acceleration_and_arrives() -> None:
@@ -35,9 +35,10 @@ def test_a_reset_from_the_folded_arm_ends_in_unlock() -> None:
     governor = SafetyGovernor(config(), KINEMATICS)
     joints, time = np.zeros(6), 0.0
     for waypoint in governor.plan_reset(joints, HOME):
-        joints = governor.follow(waypoint, measured(joints, time), time)
+        joints = waypoint
+        assert governor.follow(waypoint, measured(joints, time), time) is not None
         time += PERIOD
-    assert governor.state is GovernorState.LOCKED
+    assert governor.state is GovernorState.RESETTING
     governor.unlock(measured(joints, time), time)
     assert governor.state is GovernorState.READY
 
@@ -45,7 +46,35 @@ def test_a_reset_from_the_folded_arm_ends_in_unlock() -> None:
 def test_follow_locks_out_commands_and_stops_a_jump() -> None:
     rig = Rig()
     rig.governor.follow(HOME + 0.05, measured(HOME, 0.1), 0.1)
-    assert rig.governor.state is GovernorState.LOCKED
+    assert rig.governor.state is GovernorState.RESETTING
+    with pytest.raises(RobotFault, match="locked"):
+        rig.governor.command(action(), SCALE, measured(HOME, 0.1), 0.1)
     with pytest.raises(RobotFault, match="reset_step"):
         rig.governor.follow(HOME + 0.2, measured(HOME + 0.05, 0.2), 0.2)
     assert rig.governor.state is GovernorState.FAULTED
+
+
+def test_the_watchdog_judges_the_feedback_of_a_reset() -> None:
+    rig = Rig()
+    rig.governor.follow(HOME + 0.05, measured(HOME, 0.1), 0.1)
+    assert rig.governor.watch(measured(HOME, 0.1), 0.19) is GovernorState.RESETTING
+    assert rig.governor.watch(measured(HOME, 0.1), 0.21) is GovernorState.LOCKED  # old: the arm holds
+    rig.governor.follow(HOME + 0.05, measured(HOME, 0.3), 0.3)
+    pushing = {"joint_efforts": np.full(6, 100.0)}
+    for time in (0.32, 0.34):
+        rig.governor.watch(measured(HOME, time, **pushing), time)
+    with pytest.raises(RobotFault, match="effort"):
+        rig.governor.watch(measured(HOME, 0.36, **pushing), 0.36)
+
+
+def test_a_reset_does_not_go_on_with_old_feedback() -> None:
+    rig = Rig()
+    assert rig.governor.follow(HOME + 0.05, measured(HOME, 0.1), 0.21) is None
+    assert rig.governor.state is GovernorState.LOCKED
+
+
+def test_a_hold_gives_a_reset_up() -> None:
+    rig = Rig()
+    rig.governor.follow(HOME + 0.05, measured(HOME, 0.1), 0.1)
+    rig.governor.hold(measured(HOME, 0.1), 0.1)
+    assert rig.governor.state is GovernorState.LOCKED

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from robot.feedback import Fault
 from robot.interfaces import RobotFault
-from robot.safety import GovernorState, SafetyGovernor
+from robot.safety import GovernorState, GovernorTransition, Reason, SafetyGovernor
 from robot.types import Array
 from tests.robot.safety_rig import HOME, KINEMATICS, SCALE, Rig, action, config, measured
 
@@ -133,3 +134,22 @@ def test_hold_restarts_from_the_measured_arm() -> None:
     rig.governor.lock()
     rig.hold()
     assert rig.governor.state is GovernorState.LOCKED
+
+
+def test_a_fault_of_the_caller_stops_it_and_the_first_one_stays() -> None:
+    rig = Rig()
+    rig.governor.trip(Fault(Reason.STALE_FRAME, math.nan, "wrist"), 0.1)
+    rig.governor.trip(Fault(Reason.CAMERA_LOST, math.nan, "side"), 0.2)
+    with pytest.raises(RobotFault, match="stopped by stale_frame"):
+        rig.step(action())
+
+
+def test_a_listener_that_fails_stops_no_stop(caplog: pytest.LogCaptureFixture) -> None:
+    def full(_transition: GovernorTransition) -> None:
+        raise OSError(28, "No space left on device")
+
+    governor = SafetyGovernor(config(), KINEMATICS, on_transition=full)
+    governor.unlock(measured(HOME, 0.0), 0.0)
+    with pytest.raises(RobotFault, match="bad_action"):
+        governor.command(action(x=2.0), SCALE, measured(HOME, 0.1), 0.1)
+    assert governor.state is GovernorState.FAULTED and "No space left" in caplog.text
