@@ -42,6 +42,9 @@ class ExpertTeleop:
         action = self._expert.act().astype(np.float64)
         return TeleopCommand(delta=action[:6], gripper=float(action[6]), engaged=True)
 
+    def stop_asked(self) -> bool:
+        return False
+
     def close(self) -> None: ...
 
 

@@ -11,6 +11,8 @@ import gymnasium as gym
 import numpy as np
 
 from rl.statistics import wilson_interval
+from robot.feedback import Reason
+from robot.interfaces import RobotFault
 from robot.types import ACTION_DIM, Float32, Image, Label, Observation, Source, Transition
 
 EVAL_SEED = 1_000_000  # layouts of evaluation episodes: EVAL_SEED + index, never used in training
@@ -159,7 +161,13 @@ class Evaluation:
             self._frames.clear()
             layout = self.seed + len(self._lengths)
             self._draws = np.random.default_rng([layout, 7])
-            values, info = self.env.reset(seed=layout)
+            try:
+                values, info = self.env.reset(seed=layout)
+            except RobotFault as fault:
+                if fault.name != Reason.OPERATOR_STOP:
+                    raise
+                self.stopped = True
+                return
         else:
             noise = (self.noise * self._draws.standard_normal(ACTION_DIM)).astype(np.float32)
             action = self.actor.act(self._observation, noise=noise)

@@ -14,6 +14,7 @@ from rl.demonstrations import record_demonstrations
 from rl.runtime.interrupt import InterruptFlag
 from rl.schemas import RecordConfig
 from robot.factory import make_env
+from robot.feedback import Reason
 from robot.interfaces import RobotFault
 
 
@@ -28,7 +29,7 @@ def _record(overrides: list[str]) -> int:
     interrupted = InterruptFlag()
     with ExitStack() as end:
         end.callback(interrupted.restore)
-        env = make_env(config.robot, seed=config.seed, keep_waiting=lambda _request: not interrupted.seen)
+        env = make_env(config.robot, seed=config.seed, keep_waiting=lambda _what: not interrupted.seen)
         end.callback(env.close)
         attempts = record_demonstrations(
             out, env, config.demos, config.correction, seed=config.seed, stop=lambda: interrupted.seen
@@ -36,8 +37,8 @@ def _record(overrides: list[str]) -> int:
         try:
             for attempt in attempts:
                 console.print(attempt.describe(), highlight=False)
-        except RobotFault:
-            if not interrupted.seen:  # else Ctrl-C was the answer to a question
+        except RobotFault as fault:
+            if not (interrupted.seen or fault.name == Reason.OPERATOR_STOP):  # between two attempts
                 raise
     console.print(f"demonstrations in {out}; use them with: groundhog train demos.path={out}", soft_wrap=True)
     return 130 if interrupted.seen else 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +65,14 @@ class ArmEnv(gym.Env[dict[str, Any], Float32], ABC):
     @abstractmethod
     def hold(self) -> None:
         """Stay where the arm is, at any moment, also twice."""
+
+    @contextmanager
+    def stopped_by(self, asked: Callable[[], bool]) -> Iterator[None]:
+        """Within, `asked` is called all along the way to the start of an episode, if there is one.
+
+        Where it is true the arm holds, and the reset raises RobotFault `operator_stop`.
+        """
+        yield
 
     @abstractmethod
     def end_episode(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -75,6 +77,7 @@ class RobotEnv(ArmEnv):
         self._tick = self._due = 0.0
         self._steps = self._held = 0
         self._ready = False
+        self._stop_asked: Callable[[], bool] = lambda: False
         self._late: set[str] = set()  # views, at the newest step
         self._observation: Observation | None = None
         spaces: dict[str, gym.Space[Any]] = {
@@ -133,6 +136,15 @@ class RobotEnv(ArmEnv):
         if not self._teleport:  # in real time the arm must not wait for a next command that never comes
             self.robot.hold()
 
+    @contextmanager
+    def stopped_by(self, asked: Callable[[], bool]) -> Iterator[None]:
+        """Within, a reset by motion asks `asked` at each waypoint whether to stop there."""
+        before, self._stop_asked = self._stop_asked, asked
+        try:
+            yield
+        finally:
+            self._stop_asked = before
+
     def along_action_axes(self, delta: Array) -> Array:
         """See Robot.along_action_axes."""
         return self.robot.along_action_axes(delta)
@@ -147,10 +159,10 @@ class RobotEnv(ArmEnv):
             self.robot.await_cameras()
         smooth = not self._teleport or bool((options or {}).get("smooth", False))
         if smooth:
-            self.robot.move_joints(self.robot.spec.reset_joints)
+            self.robot.move_joints(self.robot.spec.reset_joints, self._stop_asked)
         start = self.workcell.reset(self.np_random, place_arm=not smooth)
         if smooth:
-            self.robot.move_joints(start)
+            self.robot.move_joints(start, self._stop_asked)
         self.robot.begin_episode()
         observation = self._observation = self.robot.observe()
         self._tick = self.robot.clock.now()

@@ -141,16 +141,16 @@ def make_env(
     *,
     seed: int = 0,
     on_transition: Callable[[GovernorTransition], None] | None = None,
-    keep_waiting: Callable[[str], bool] = lambda _request: True,
+    keep_waiting: Callable[[str], bool] = lambda _what: True,
 ) -> ArmEnv:
     """The connected environment, our own arm or a foreign one; see `make_robot_env`.
 
-    keep_waiting: called every second while the person at a physical arm is awaited; see TerminalOperator.
+    keep_waiting: called with what is waited for, every second while the person at a physical arm is awaited, and at
+    each waypoint on which an arm moves to its start; where it is False the arm holds: RobotFault `interrupted`.
     """
     if config.kind is RobotKind.FOREIGN:
         return _make_foreign_env(config, seed)
-    operator = TerminalOperator(keep_waiting=keep_waiting) if config.kind.physical else None
-    return make_robot_env(config, seed=seed, on_transition=on_transition, operator=operator)
+    return make_robot_env(config, seed=seed, on_transition=on_transition, keep_waiting=keep_waiting)
 
 
 def make_robot_env(
@@ -160,20 +160,22 @@ def make_robot_env(
     faults: SimFaults | None = None,
     on_transition: Callable[[GovernorTransition], None] | None = None,
     operator: Operator | None = None,
+    keep_waiting: Callable[[str], bool] = lambda _what: True,
 ) -> RobotEnv:
     """The connected environment; `seed` is that of the first unseeded reset. Raises DeviceError, ValueError.
 
     Call it in the thread that will step the environment: OpenGL binds to it. faults: for tests.
     on_transition: told of every change of the safety governor's state, with a physical arm from two threads.
-    operator: who lets a physical arm move; by default the person at the terminal.
+    operator: who lets a physical arm move; by default the person at the terminal. keep_waiting: see `make_env`.
     """
     match config.kind:
         case RobotKind.SIM:
-            env = _make_sim_env(config, seed, faults or SimFaults(), on_transition)
+            env = _make_sim_env(config, seed, faults or SimFaults(), on_transition, keep_waiting)
         case RobotKind.FOREIGN:
             raise ValueError("robot.kind=foreign: there is no robot of ours in it; make_env() makes it")
         case RobotKind.A1X | RobotKind.PIPER:
-            env = _make_physical_env(config, seed, on_transition, operator or TerminalOperator())
+            operator = operator or TerminalOperator(keep_waiting=keep_waiting)
+            env = _make_physical_env(config, seed, on_transition, operator, keep_waiting)
     env.spec = _gym_spec(config, seed)
     return env
 
@@ -244,6 +246,9 @@ def safety_config(spec: TaskSpec, control_period: float) -> SafetyConfig:
         leash_position=1.3 * step,
         leash_joint=0.2,
         control_period=control_period,
+        # At any rate: nobody watches for the silence of a policy where time stands still between its commands.
+        silence_hold=3.0 * control_period,
+        silence_fault=7.5 * control_period,
         # Far above the leash: in a jam the strong joints push the weak ones back, and exploration jams often.
         feedback=FeedbackLimits(lag=0.8),
     )
@@ -254,6 +259,7 @@ def _make_sim_env(
     seed: int,
     faults: SimFaults,
     on_transition: Callable[[GovernorTransition], None] | None,
+    keep_waiting: Callable[[str], bool],
 ) -> RobotEnv:
     task = make_task(config.task)
     clock = _make_clock(config.clock)
@@ -281,6 +287,7 @@ def _make_sim_env(
         auto_unlock=True,
         privileged=privileged,
         frames=Frames(config.action_frame, config.proprio_frame),
+        keep_waiting=keep_waiting,
     )
     robot.connect()
     return RobotEnv(robot, cell, teleport=config.clock is ClockKind.VIRTUAL, seed=seed)
@@ -291,6 +298,7 @@ def _make_physical_env(
     seed: int,
     on_transition: Callable[[GovernorTransition], None] | None,
     operator: Operator,
+    keep_waiting: Callable[[str], bool],
 ) -> RobotEnv:
     clock, cell = _make_clock(config.clock), config.cell
     kinematics = _kinematics(config)
@@ -312,6 +320,7 @@ def _make_physical_env(
         operator=operator,
         watchdog_period=WATCHDOG_PERIOD,
         frames=Frames(config.action_frame, config.proprio_frame),
+        keep_waiting=keep_waiting,
     )
     robot.connect()
     workcell = AttendedCell(spec, operator if cell.confirm_resets else None)

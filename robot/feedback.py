@@ -49,10 +49,8 @@ class Reason(StrEnum):
     CAMERA_LOST = "camera_lost"
 
 
-# Motion was refused, or somebody wanted it to end: nothing is wrong with the robot.
-REFUSALS = frozenset(
-    (Reason.LOCKED, Reason.FAULTED, Reason.NOT_CONFIRMED, Reason.INTERRUPTED, Reason.OPERATOR_STOP)
-)
+# Motion was refused, or the program ended it: nothing is wrong with the robot, and nobody is asked about it.
+REFUSALS = frozenset((Reason.LOCKED, Reason.FAULTED, Reason.NOT_CONFIRMED, Reason.INTERRUPTED))
 
 
 @dataclass(frozen=True, slots=True)

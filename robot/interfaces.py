@@ -127,6 +127,12 @@ class TeleopSource(Protocol):
     def read(self) -> TeleopCommand:
         """The newest command; never blocks."""
 
+    def stop_asked(self) -> bool:
+        """STOP was said since the last reading, and stays so until the next; what else was said no longer counts.
+
+        For the way to the start of an episode; never blocks.
+        """
+
     def close(self) -> None:
         """Release the device."""
 

@@ -50,7 +50,7 @@ class Robot:
     """Every motion passes the governor; leaving the `with` block always holds the arm.
 
     Whatever is raised on the way of a motion, or of an observation, makes the arm hold, and is kept as a fault until a
-    person has acknowledged it, unless it only refuses motion or was wished for (REFUSALS).
+    person has acknowledged it, unless it only refused motion, or the program ended it (REFUSALS).
 
     auto_unlock: motion is allowed, and faults are cleared, without a person; for a simulated arm only.
     operator: asked before the first motion and after every fault; without one, `allow_motion` must be called.

@@ -42,8 +42,9 @@ class HumanIntervention(gym.Wrapper[dict[str, Any], Float32, dict[str, Any], Flo
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode with the hands off."""
-        result = self.env.reset(seed=seed, options=options)
+        """Begin an episode with the hands off; on STOP the arm holds on its way: RobotFault `operator_stop`."""
+        with self._arm_env.stopped_by(self._teleop.stop_asked):
+            result = self.env.reset(seed=seed, options=options)
         self._teleop.reset()
         return result
 

@@ -30,7 +30,7 @@ from rl.runtime.imagining import TRAIN_SEED, make_share
 from rl.runtime.run_dir import RunDir
 from rl.workers.actor import ActorWorker
 from rl.workers.learner import DEMO, ONLINE, LearnerWorker
-from rl.workers.ports import ENV_STEPS, STOP, StepResult, Worker
+from rl.workers.ports import ENV_STEPS, HOLD, STOP, StepResult, Worker
 from robot.factory import make_env
 from robot.safety import GovernorTransition
 from robot.types import Image
@@ -114,10 +114,10 @@ def _make_actor(run: RunDir, undo: ExitStack) -> ActorProcess:
     """`undo` learns how to close what has been opened."""
     config, board = run.config, run.board()
 
-    def keep_waiting(request: str) -> bool:
-        # Whoever waits for a person is alive, for as long as the run goes on.
-        board.beat("actor", f"waits for the operator: {request}")
-        return not board.get(STOP)
+    def keep_waiting(what: str) -> bool:
+        # Whoever waits for a person, or for the arm, is alive, for as long as the run goes on.
+        board.beat("actor", f"waits for {what}")
+        return not (board.get(STOP) or board.get(HOLD))
 
     env = make_env(config.robot, seed=config.seed, on_transition=_safety_log(run), keep_waiting=keep_waiting)
     undo.callback(env.close)

@@ -23,11 +23,11 @@ def run_inline(
 
     make_actor, make_world_model: others than a robot's and an imagining one, such as those that replay a recording.
     """
-    interrupted = InterruptFlag()
+    board = run.board()
+    interrupted = InterruptFlag(lambda: board.set(STOP, 1))  # an actor that waits, or resets, looks at that
     # The learner first: what its optimisers import must precede the GL context of the actor's cameras.
     learner = Session("learner", make_learner(run), run)
     actor = Session("actor", make_actor(run), run)
-    board = run.board()
     world_model = None
     if run.config.synthetic.on:
         world_model = Session("world_model", make_world_model(run), run)

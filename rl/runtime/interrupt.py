@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 
 class InterruptFlag:
-    """Records that the run should end; a second Ctrl-C still only asks, since the arm must come to a hold."""
+    """Records that the run should end; a second Ctrl-C still only asks, since the arm must come to a hold.
 
-    def __init__(self) -> None:
+    on_signal: called at once, whatever the program does then.
+    """
+
+    def __init__(self, on_signal: Callable[[], None] = lambda: None) -> None:
         self.seen = False
+        self._on_signal = on_signal
         self._old = {s: signal.signal(s, self._set) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def _set(self, _signal: int, _frame: object) -> None:
         self.seen = True
+        self._on_signal()
 
     def restore(self) -> None:
         """Give the signals back to whoever had them."""

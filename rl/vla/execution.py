@@ -21,14 +21,14 @@ DISTANCE_UNKNOWN = float("nan")
 class Robot:
     """One environment per task. What is executed is also written to the task's store, as it happens.
 
-    A named fault ends an episode with an unknown outcome; more than `max_faults` of them end the run.
+    A named fault ends an episode with an unknown outcome; more than `max_faults` of them in a row end the run.
     """
 
     def __init__(
         self, envs: Mapping[str, ArmEnv], writers: Mapping[str, StoreWriter], max_faults: int = 20
     ) -> None:
         self.envs, self._writers, self._max_faults = envs, writers, max_faults
-        self.executions = self.steps = self.faults = 0
+        self.executions = self.steps = self.faults = self._in_a_row = 0
         self.seconds = 0.0
 
     def execute(self, task: str, layout: int, size: int, sampler: Sampler) -> list[Trajectory]:
@@ -70,9 +70,10 @@ class Robot:
 
     def _count(self, fault: RobotFault) -> None:
         self.faults += 1
-        if self.faults > self._max_faults:
+        self._in_a_row += 1
+        if self._in_a_row > self._max_faults:
             raise RobotFault(
-                fault.name, f"more than {self._max_faults} faults in this run, the last: {fault.detail}"
+                fault.name, f"more than {self._max_faults} faults in a row, the last: {fault.detail}"
             ) from fault
 
     def _step(self, env: ArmEnv, writer: StoreWriter, recording: Recording) -> Label:
@@ -86,6 +87,7 @@ class Robot:
         if not (terminated or truncated):
             return Label.UNKNOWN
         recording.over = True
+        self._in_a_row = 0
         if info["success"]:
             writer.end_episode(EpisodeOutcome(EndReason.SUCCESS))
             return Label.SUCCESS

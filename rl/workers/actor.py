@@ -30,6 +30,7 @@ from rl.workers.ports import (
     StepResult,
     WeightsPort,
 )
+from robot.feedback import Reason
 from robot.interfaces import RobotFault
 from robot.types import Float32, Image, Label, Observation, Source
 
@@ -52,7 +53,8 @@ class ActorConfig:
     eval_noise: share of the policy's own spread that acts in evaluations; 0 = its mode. A mode can stand still where
     every sample gets on.
     window: recent transitions over which the correction rate is reported.
-    max_faults: named robot faults after which the run ends with an error instead of trying another reset.
+    max_faults: named robot faults in a row, without an episode between them that ended by itself, after which the run
+    ends with an error instead of trying another reset.
     """
 
     max_env_steps: int = 1000
@@ -127,7 +129,7 @@ class ActorWorker:
         self._train_success: deque[bool] = deque(maxlen=20)
         self._periods: deque[float] = deque(maxlen=config.window)
         self._overruns = 0
-        self._faults = 0
+        self._faults = self._faults_in_a_row = 0
         self._holding = False
         self._state_changed = self._final_over = False
         self._stopped_early_at: int | None = None
@@ -152,6 +154,10 @@ class ActorWorker:
         try:
             return self._proceed(self._counters.get(ENV_STEPS))
         except RobotFault as fault:
+            if fault.name == Reason.OPERATOR_STOP:
+                self._counters.set(OPERATOR_STOP, 1)
+            if fault.name in (Reason.OPERATOR_STOP, Reason.INTERRUPTED):
+                return self._interrupt()  # on its way to an episode; nothing is wrong with the robot
             return self._end_by_fault(fault)
 
     def close(self) -> None:
@@ -289,6 +295,7 @@ class ActorWorker:
         if info.get("stop"):
             self._counters.set(OPERATOR_STOP, 1)
         self._observation = None
+        self._faults_in_a_row = 0
         self._train_success.append(success)
         self._state_changed = True
         return StepResult(
@@ -310,15 +317,16 @@ class ActorWorker:
         """A named fault ends the episode as truncated; what was recorded stays, and the next reset must clear it."""
         self._hold()
         self._faults += 1
+        self._faults_in_a_row += 1
         if self._observation is not None:
             self._writer.end_episode(EpisodeOutcome(EndReason.FAULT, str(fault)))
         self._observation = None
         if self._evaluation is not None:
             self._evaluation.fault()
-        if self._faults > self._config.max_faults:
+        if self._faults_in_a_row > self._config.max_faults:
             raise RobotFault(
                 fault.name,
-                f"more than {self._config.max_faults} faults in this run, the last: {fault.detail}",
+                f"more than {self._config.max_faults} faults in a row, the last: {fault.detail}",
             ) from fault
         return StepResult(metrics={"actor/faults": self._faults}, waiting=f"robot fault: {fault}")
 
@@ -338,7 +346,10 @@ class ActorWorker:
     def _evaluate(self) -> StepResult:
         assert self._evaluation is not None
         if not self._evaluation.finished:
+            completed = self._evaluation.completed
             self._evaluation.step()
+            if self._evaluation.completed > completed:
+                self._faults_in_a_row = 0
         if not self._evaluation.finished:
             return StepResult(doing="evaluating: POLICY leads")
         if self._evaluation.stopped:

@@ -123,6 +123,10 @@ class ScriptedCorrector:
         self._history.clear()
         self._left = 0
 
+    def stop_asked(self) -> bool:
+        """Never: a script has no stop key."""
+        return False
+
     def read(self) -> TeleopCommand:
         """Engaged with the expert's action while correcting, else hands off."""
         if self._left == 0:

@@ -100,7 +100,12 @@ class GamepadTeleop:
     def reset(self) -> None:
         """A new episode begins: hands off; of what came in between only STOP counts."""
         self._hands.reset()
+        self.stop_asked()
+
+    def stop_asked(self) -> bool:
+        """STOP was said since the last reading; nothing else counts between episodes."""
         self._pending = kept_over_reset([*self._pending, *self._poll()[1]])
+        return bool(self._pending)
 
     def read(self) -> TeleopCommand:
         """The pad now and all that was pressed since the last reading; never blocks."""

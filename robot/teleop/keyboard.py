@@ -72,7 +72,12 @@ class WithVerdictKeys:
     def reset(self) -> None:
         """A new episode begins; of what came in between only STOP counts."""
         self._device.reset()
+        self.stop_asked()
+
+    def stop_asked(self) -> bool:
+        """STOP was said by key or by the device since the last reading; nothing else counts between episodes."""
         self._pending = kept_over_reset([*self._pending, *self._keys.poll()[1]])
+        return self._device.stop_asked() or bool(self._pending)
 
     def read(self) -> TeleopCommand:
         """The device's command, with what was said by key since the last reading; never blocks."""
@@ -124,7 +129,12 @@ class KeyboardTeleop:
     def reset(self) -> None:
         """A new episode begins: hands off; of what came in between only STOP counts."""
         self._hands.reset()
+        self.stop_asked()
+
+    def stop_asked(self) -> bool:
+        """STOP was said since the last reading; nothing else counts between episodes."""
         self._pending = kept_over_reset([*self._pending, *self._keys.poll()[1]])
+        return bool(self._pending)
 
     def read(self) -> TeleopCommand:
         """The keys now and all that was pressed since the last reading; never blocks."""

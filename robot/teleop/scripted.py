@@ -20,5 +20,9 @@ class ScriptedTeleop:
         """The next command; never blocks."""
         return next(self._commands, TeleopCommand())
 
+    def stop_asked(self) -> bool:
+        """Never: a script has no stop key."""
+        return False
+
     def close(self) -> None:
         """Nothing to release."""

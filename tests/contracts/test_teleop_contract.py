@@ -59,6 +59,21 @@ def test_a_script_stays_within_the_ranges_and_its_hands_are_sometimes_on(script:
     assert {command.engaged for command in commands} == {True, False}
 
 
+def test_a_script_has_no_stop_key(script: TeleopSource) -> None:
+    assert not script.stop_asked()
+
+
+def test_stop_is_heard_on_the_way_to_an_episode_and_stays_said(puppet: Puppet) -> None:
+    teleop = puppet.teleop
+    puppet.say(TeleopEvent.SUCCESS)
+    assert not teleop.stop_asked()
+    puppet.say(TeleopEvent.STOP)
+    assert teleop.stop_asked() and teleop.stop_asked()
+    teleop.reset()
+    assert teleop.read().events == (TeleopEvent.STOP,)
+    assert not teleop.stop_asked()
+
+
 def test_a_script_does_not_block_and_may_be_closed_twice(script: TeleopSource) -> None:
     start = time.perf_counter()
     for _ in range(20):

@@ -61,6 +61,9 @@ class Person:
             events=(TeleopEvent.SUCCESS,) if self._step == 6 else (),
         )
 
+    def stop_asked(self) -> bool:
+        return False
+
     def close(self) -> None: ...
 
 

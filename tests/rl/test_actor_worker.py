@@ -39,6 +39,7 @@ class FakeEnv(gym.Env[Any, Any]):
     def __init__(self, script: dict[int, dict[str, Any]] | None = None) -> None:
         self.script = script or {}
         self.seeds: list[int | None] = []
+        self.reset_faults: list[str] = []  # of the next resets
         self.actions: list[Float32] = []
         self.now, self.t = 0.0, 0
 
@@ -49,6 +50,8 @@ class FakeEnv(gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         self.seeds.append(seed)
+        if self.reset_faults:
+            raise RobotFault(self.reset_faults.pop(0), "as scripted")
         self.t = 0
         return self._observe()
 
@@ -273,8 +276,41 @@ def test_a_robot_fault_ends_the_episode_by_name_and_the_run_goes_on(tmp_path: Pa
 def test_too_many_faults_end_the_run_with_the_last_one_named(tmp_path: Path) -> None:
     rig = Rig(tmp_path, script={i: {"fault": "nan_feedback"} for i in range(10)}, max_faults=2)
     rig.publish(0.1)
-    with pytest.raises(RobotFault, match="nan_feedback: more than 2 faults in this run"):
+    with pytest.raises(RobotFault, match="nan_feedback: more than 2 faults in a row"):
         rig.run(20)
+
+
+def test_faults_count_in_a_row(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, script={i: {"fault": "stale_frame"} for i in range(0, 20, LENGTH + 1)}, max_faults=1)
+    rig.publish(0.1)
+    rig.run(40)
+    assert [info.num_transitions for info in rig.reader().episodes()] == [0, LENGTH] * 4
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_stop_on_the_way_to_an_episode_ends_the_run(tmp_path: Path, final: bool) -> None:
+    rig = Rig(tmp_path, max_env_steps=0 if final else 20)
+    rig.board.set(LEARNER_DONE, 1)
+    rig.publish(0.1)
+    (rig.eval_env if final else rig.env).reset_faults = ["operator_stop"]
+    rig.run(3)
+    assert rig.board.get(OPERATOR_STOP) == 1 and rig.holds == 1
+    assert len(rig.env.seeds + rig.eval_env.seeds) == 1  # and nothing moves any more
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_an_interruption_on_the_way_to_an_episode_is_no_fault(tmp_path: Path, final: bool) -> None:
+    rig = Rig(tmp_path, max_faults=0, max_env_steps=0 if final else 20)
+    rig.board.set(LEARNER_DONE, 1)
+    rig.publish(0.1)
+    env = rig.eval_env if final else rig.env
+    env.reset_faults = ["interrupted"]
+    rig.run(2 if final else 1)
+    rig.board.set(HOLD, 1)
+    assert "worker is down" in rig.actor.step().waiting and rig.holds == 1
+    rig.board.set(HOLD, 0)
+    rig.run(2)
+    assert len(env.seeds) == 2 and env.seeds[0] == env.seeds[1]  # the same layout once more
 
 
 def test_events_of_the_operator(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from robot.cell import CellConfig
 from robot.clock import VirtualClock
 from robot.interfaces import ArmState
 from robot.kinematics import Kinematics
-from robot.robot import Robot, TimingConfig
+from robot.robot import Robot
 from robot.safety import SafetyGovernor
+from robot.timing import TimingConfig
 from robot.types import Array
 
 CELL = CellConfig(

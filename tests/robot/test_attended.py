@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from robot.clock import WallClock
-from robot.interfaces import DeviceError, RobotFault
+from robot.interfaces import DeviceError, RobotFault, TeleopCommand
 from robot.safety import GovernorState, GovernorTransition
+from robot.wrappers import HumanIntervention
 from tests.robot.attended_rig import FAR, START, AttendedRig, StallingCamera
 
 FORWARD, STAY = np.array([1, 0, 0, 0, 0, 0, 0], np.float32), np.zeros(7, np.float32)
@@ -205,3 +206,58 @@ def test_a_reset_holds_while_feedback_is_late_and_goes_on_within_its_caps(
     steps = np.abs(np.diff([*places, START], axis=0)).max(axis=1)
     assert steps.max() <= 0.6 * 0.1 + 3e-3
     rig.env.close()
+
+
+class Device:
+    """A person's device on which nothing but STOP is ever pressed."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def reset(self) -> None: ...
+
+    def read(self) -> TeleopCommand:
+        return TeleopCommand()
+
+    def stop_asked(self) -> bool:
+        return self.pressed
+
+    def close(self) -> None: ...
+
+
+def test_the_stop_key_stops_a_reset_at_its_next_waypoint() -> None:
+    rig, device = AttendedRig(joints=FAR), Device()
+    rig.robot.connect()
+    env = HumanIntervention(rig.env, device)
+    after_waypoints(rig, 5, lambda: setattr(device, "pressed", True))
+    with pytest.raises(RobotFault, match="operator_stop"):
+        env.reset()
+    assert len(rig.arm.sent) == 6 and len(rig.arm.holds) == 1
+    held = rig.arm.ramp.command()
+    rig.clock.sleep_until(rig.clock.now() + 1.0)
+    np.testing.assert_array_equal(rig.arm.ramp.command(), held)
+    with pytest.raises(RobotFault, match="faulted"):
+        rig.robot.act(FORWARD)
+    rig.forget()
+    rig.env.reset()
+    assert "it stopped: operator_stop" in rig.operator.asked[0]
+
+
+def test_a_run_that_ends_stops_a_reset_at_its_next_waypoint() -> None:
+    goes_on, told = [True], set[str]()
+
+    def keep_waiting(what: str) -> bool:
+        told.add(what)
+        return goes_on[0]
+
+    rig = AttendedRig(joints=FAR, keep_waiting=keep_waiting)
+    rig.robot.connect()
+    after_waypoints(rig, 5, lambda: goes_on.__setitem__(0, False))
+    with pytest.raises(RobotFault, match="interrupted"):
+        rig.env.reset()
+    assert len(rig.arm.sent) == 6 and len(rig.arm.holds) == 1
+    assert told == {"the arm, on the way to its start"}
+    goes_on[0], rig.arm.on_send = True, lambda: None
+    rig.forget()
+    rig.env.reset()
+    assert not any("Let the arm move" in request for request in rig.operator.asked)  # nothing was wrong
