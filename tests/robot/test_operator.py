@@ -36,18 +36,52 @@ def test_while_a_person_is_awaited_the_caller_is_told_and_may_give_up(
         return True
 
     TerminalOperator(timeout=5.0, terminal=path, keep_waiting=three_times).confirm("Let the arm move?")
-    assert told == ["Let the arm move?"] * 2
-    with pytest.raises(RobotFault, match="not_confirmed: the run was stopped while it waited for: Let"):
+    assert told == ["the operator: Let the arm move?"] * 2
+    with pytest.raises(RobotFault, match="interrupted: the run was stopped while it waited for: Let"):
         TerminalOperator(timeout=5.0, terminal=path, keep_waiting=lambda _: False).confirm(
             "Let the arm move?"
         )
 
 
-def test_enter_agrees(terminal: tuple[int, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def answer(
+    terminal: tuple[int, Path], typed: bytes, monkeypatch: pytest.MonkeyPatch, timeout: float = 5.0
+) -> None:
+    """Ask, and type the answer once the question is there."""
+    monkeypatch.setattr(operator, "LOOK_EVERY", 0.01)
     keyboard, path = terminal
-    os.write(keyboard, b"\n")
-    TerminalOperator(timeout=5.0, terminal=path).confirm("Let the arm move?")
+    left = [typed]
+
+    def type_once(_what: str) -> bool:
+        if left:
+            os.write(keyboard, left.pop())
+        return True
+
+    TerminalOperator(timeout, path, type_once).confirm("Let the arm move?")
+
+
+def test_enter_agrees(
+    terminal: tuple[int, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(terminal, b"\n", monkeypatch)
     assert "Let the arm move?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("early", [b"\n", b"\n\n", b"n"])
+def test_what_was_typed_before_the_question_is_no_answer(
+    terminal: tuple[int, Path], early: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyboard, path = terminal
+    os.write(keyboard, early)
+    with pytest.raises(RobotFault, match="not_confirmed: no answer"):
+        TerminalOperator(timeout=0.1, terminal=path).confirm("Let the arm move?")
+    os.write(keyboard, early)
+    answer(terminal, b"\n", monkeypatch)
+
+
+def test_what_is_no_terminal_cannot_agree(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("\n")
+    with pytest.raises(RobotFault, match="not_confirmed: cannot ask the operator"):
+        TerminalOperator(terminal=tmp_path / "file").confirm("Let the arm move?")
 
 
 @pytest.mark.parametrize(
@@ -58,11 +92,11 @@ def test_enter_agrees(terminal: tuple[int, Path], capsys: pytest.CaptureFixture[
         (b"\x04", "answered 'end of input'"),
     ],
 )
-def test_anything_else_refuses(terminal: tuple[int, Path], typed: bytes, message: str) -> None:
-    keyboard, path = terminal
-    os.write(keyboard, typed)
+def test_anything_else_refuses(
+    terminal: tuple[int, Path], typed: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(RobotFault, match="not_confirmed") as caught:
-        TerminalOperator(timeout=0.3, terminal=path).confirm("Let the arm move?")
+        answer(terminal, typed, monkeypatch, timeout=0.3)
     assert message in caught.value.detail
 
 
