@@ -128,8 +128,12 @@ class SafetyConfig:
             raise ValueError(
                 "SafetyConfig: expected gripper_threshold in (0, 1], gripper_min_toggle_time >= 0 s"
             )
-        if not self.silence_fault >= self.silence_hold:
-            raise ValueError("SafetyConfig: expected silence_fault >= silence_hold")
+        if not self.silence_fault >= self.silence_hold > self.control_period:
+            raise ValueError(
+                "SafetyConfig: expected silence_fault >= silence_hold > control_period, or the arm would be stopped "
+                f"between two commands; got {self.silence_fault}, {self.silence_hold} and {self.control_period} s: "
+                "raise robot.control_hz"
+            )
         if not self.feedback.lag > self.leash_joint:
             raise ValueError(
                 "SafetyConfig: expected feedback.lag > leash_joint, or pressing would be a fault; "

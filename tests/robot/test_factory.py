@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from robot.factory import ObsKind, RobotConfig, make_expert, make_robot_env, make_task, safety_config
+from robot.kinematics import Kinematics
 from robot.tasks import PROPRIO_NAMES
 from robot.timing import TimingConfig
+from tests.robot.attended_rig import CELL
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,13 @@ def test_scripted_hands_need_a_simulated_cell() -> None:
     env.workcell = object()  # type: ignore[assignment]
     with pytest.raises(ValueError, match="simulated cell"):
         make_expert(env, np.random.default_rng(0))
+
+
+def test_a_physical_arm_is_not_commanded_more_slowly_than_silence_stops_it() -> None:
+    kinematics, slow = Kinematics(), 1.0
+    with pytest.raises(ValueError, match=r"raise robot\.control_hz"):
+        CELL.safety(CELL.spec("test", kinematics), kinematics, slow)
+    make_robot_env(RobotConfig(obs=ObsKind.STATE, control_hz=1.0 / slow)).close()  # time stands still there
 
 
 def test_an_unclipped_action_fits_the_limits_of_the_simulated_cell() -> None:

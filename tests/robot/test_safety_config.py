@@ -21,6 +21,7 @@ def test_workspace_has_no_default() -> None:
         ({"rotation_limit": np.array([2.0, 2.0, 0.1])}, "rotation_limit"),
         ({"max_joint_speed": 0.0}, "max_joint_speed"),
         ({"silence_fault": 0.1}, "silence_fault"),
+        ({"control_period": 0.3}, "silence_hold > control_period.*raise robot.control_hz"),
         ({"leash_joint": 0.3}, "leash_joint"),
     ],
 )
