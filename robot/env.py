@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.utils import seeding
 
 from robot.arm_env import ArmEnv, EnvFacts
+from robot.feedback import Reason
 from robot.interfaces import Clock, RobotFault
 from robot.robot import Robot, RobotMemory
 from robot.safety import ClipReason
@@ -247,7 +248,7 @@ class RobotEnv(ArmEnv):
         if age > limit:
             self.robot.hold()
             raise RobotFault(
-                "stale_observation",
+                Reason.STALE_OBSERVATION,
                 f"expected an action within {limit:.2f} s of the observation that it answers, got one after "
                 f"{age:.2f} s; the episode is over, reset() and observe anew",
             )

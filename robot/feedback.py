@@ -46,6 +46,7 @@ class Reason(StrEnum):
     RESET_STEP = "reset_step"
     RESET_PATH = "reset_path"
     STALE_FRAME = "stale_frame"
+    STALE_OBSERVATION = "stale_observation"
     CAMERA_LOST = "camera_lost"
 
 
