@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from rl import record
 from rl.runtime import assemble, inline
 from rl.runtime.board import Board
 from rl.runtime.interrupt import InterruptFlag
 from rl.workers.ports import HOLD, STOP, StepResult
+from robot.interfaces import RobotFault
 
 
 def test_a_signal_is_seen_and_told_at_once() -> None:
@@ -89,3 +91,15 @@ def test_a_robot_does_not_wait_any_longer_where_the_run_holds_or_stops(
         run.board().set(counter, 1)
         assert not keep_waiting("the arm")
         run.board().set(counter, 0)
+
+
+@pytest.mark.parametrize(("fault", "failed"), [("operator_stop", False), ("reset_path", True)])
+def test_a_stop_between_two_demonstrations_ends_the_recording_as_it_was_asked(
+    fault: str, failed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_arguments: Any, **_options: Any) -> Any:
+        raise RobotFault(fault, "on the way to its start")
+
+    monkeypatch.setattr(record, "make_env", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(record, "record_demonstrations", stopped)
+    assert bool(record.main([f"out={tmp_path}"])) == failed
