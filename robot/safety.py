@@ -8,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 
 import numpy as np
 
 from robot.feedback import Fault, FeedbackLimits, FeedbackMonitor, Reason
-from robot.geometry import DeltaFrame, Pose
+from robot.geometry import DeltaFrame
 from robot.interfaces import ArmState, RobotFault
 from robot.kinematics import Kinematics
 from robot.limiter import TOOL_DOWN, ActionScale, ClipReason, SafetyConfig, Target, TargetLimiter
-from robot.states import GovernorMemory, GovernorState, GovernorTransition, tell
+from robot.states import GovernedCommand, GovernorMemory, GovernorState, GovernorTransition, tell
 from robot.types import ACTION_DIM, Array, Float32
 
 __all__ = [
@@ -36,24 +35,6 @@ __all__ = [
 
 
 CLOCK_ROUNDING = 1e-6  # s; control periods add up inexactly
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GovernedCommand:
-    """What may be sent to the arm now.
-
-    joint_positions: (6,) [rad], to be reached in one control period; None where nothing may be sent and the caller
-    makes the arm hold. gripper_opening: target in [0, 1].
-    executed_action: (7,) float32 in [-1, 1]; applied to the previous target it gives `target_pose`; its
-    gripper entry is +1 or -1 where the gripper is commanded so, 0 where the action kept it or was refused.
-    """
-
-    joint_positions: Array | None
-    gripper_opening: float
-    executed_action: Float32
-    target_pose: Pose
-    clipped: frozenset[ClipReason]
-    gripper_changed: bool
 
 
 class SafetyGovernor:

@@ -1,4 +1,4 @@
-"""The states of the safety governor, and how others learn of each change."""
+"""What the safety governor says: its state and each change of it, the command that may be sent, its memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from robot.feedback import Fault, FeedbackMonitor, Reason
-from robot.limiter import Target
-from robot.types import Array
+from robot.geometry import Pose
+from robot.limiter import ClipReason, Target
+from robot.types import Array, Float32
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,24 @@ class GovernorTransition:
     reason: Reason
     value: float
     time: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GovernedCommand:
+    """What may be sent to the arm now.
+
+    joint_positions: (6,) [rad], to be reached in one control period; None where nothing may be sent and the caller
+    makes the arm hold. gripper_opening: target in [0, 1].
+    executed_action: (7,) float32 in [-1, 1]; applied to the previous target it gives `target_pose`; its
+    gripper entry is +1 or -1 where the gripper is commanded so, 0 where the action kept it or was refused.
+    """
+
+    joint_positions: Array | None
+    gripper_opening: float
+    executed_action: Float32
+    target_pose: Pose
+    clipped: frozenset[ClipReason]
+    gripper_changed: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
