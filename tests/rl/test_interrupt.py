@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -97,7 +98,8 @@ def test_a_robot_does_not_wait_any_longer_where_the_run_holds_or_stops(
 def test_a_stop_between_two_demonstrations_ends_the_recording_as_it_was_asked(
     fault: str, failed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(*_arguments: Any, **_options: Any) -> Any:
+    def stopped(*_arguments: Any, **_options: Any) -> Iterator[Any]:
+        yield SimpleNamespace(describe=lambda: "demonstration 1/2")
         raise RobotFault(fault, "on the way to its start")
 
     monkeypatch.setattr(record, "make_env", lambda *_, **__: SimpleNamespace(close=lambda: None))
