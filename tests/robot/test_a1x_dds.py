@@ -165,7 +165,7 @@ def test_whoever_holds_on_purpose_may_be_silent(rig: Rig) -> None:
     rig.robot.hold()
     CLOCK.sleep_until(CLOCK.now() + 1.0)
     assert rig.robot._governor.state is GovernorState.HOLDING
-    rig.env.step(FORWARD)
+    rig.robot.act(FORWARD)
     assert rig.robot._governor.state is GovernorState.READY
 
 
