@@ -165,6 +165,10 @@ class Champion:
         """`steps` updates of the challenger; the published versions stay as they are."""
         return self.challenger.adapt(clips, steps, rng)
 
+    def measure(self) -> Scores:
+        """Of the newest version, on held-out clips; raises WorldModelError where there is neither."""
+        return self._judge(self._load(self.versions.newest_path()))
+
     def compete(self) -> Verdict:
         """Judge challenger and champion; publish the challenger, or replace it by the champion."""
         scores = self._judge(self.challenger)

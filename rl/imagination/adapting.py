@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from worldmodel.adapt import Champion, ScheduleConfig
-from worldmodel.interface import ClipSource, WorldModel
+from worldmodel.interface import ClipSource, WorldModel, WorldModelError
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Adapting:
 
     What imagines is always a published version, never the challenger. new_episodes: finished since the run began.
     fitted: the first fit and the rounds of the episodes so far are behind it. publish: another version imagines from
-    now on. trust: how the version that imagines does on held-out clips, after each contest, whoever won it.
+    now on. trust: how the version that imagines does on held-out clips, measured where a session begins with one and
+    after each contest, whoever won it.
     """
 
     def __init__(
@@ -71,13 +72,18 @@ class Adapting:
         self._published, self._publish, self._trust = published, publish, trust
         self._left = 0
         self._fitted = fitted
+        self._measured = not fitted
         self._rests = False
 
     def step(self) -> dict[str, float]:
-        """At most `chunk` updates, or a contest; {} where nothing is due.
+        """At most `chunk` updates, a contest, or once the scores of the version there is; {} where nothing is due.
 
         After the first fit every other step is left to imagination: a slow model learns slowly, and imagines.
         """
+        if not self._measured:
+            self._measured = True
+            if scores := self._measure():
+                return scores
         if self._rests:
             self._rests = False
             return {}
@@ -96,6 +102,15 @@ class Adapting:
         self._updates = max(self._updates, self._all_due())
         return metrics | self._compete()
 
+    def _measure(self) -> dict[str, float]:
+        """Trust the newest version by this run's clips, whatever its file says; none where those are too short."""
+        try:
+            scores = self._champion.measure().named()
+        except WorldModelError:
+            scores = {}
+        self._trust(scores)
+        return _told(scores)
+
     def _all_due(self) -> int:
         """Updates that the schedule has asked for so far, the first fit included."""
         schedule = self._schedule
@@ -108,8 +123,11 @@ class Adapting:
             self._publish(self._published(verdict.version))
         imagines = verdict.challenger if verdict.published else verdict.champion
         self._trust({} if imagines is None else imagines.named())
-        scores = {f"world_model/held_out_{name}": value for name, value in verdict.challenger.named().items()}
-        return scores | {
+        return _told(verdict.challenger.named()) | {
             "world_model/version": float(verdict.version),
             "world_model/published": float(verdict.published),
         }
+
+
+def _told(scores: Mapping[str, float]) -> dict[str, float]:
+    return {f"world_model/held_out_{name}": value for name, value in scores.items()}

@@ -47,7 +47,7 @@ from worldmodel import checkpoint
 from worldmodel.adapt import Champion
 from worldmodel.counterfactual import Motion
 from worldmodel.factory import load_world_model, make_world_model
-from worldmodel.interface import WorldModel, WorldModelError
+from worldmodel.interface import WorldModel
 
 
 def check_video(config: TrainConfig, schema: StoreSchema, run: RunDir | None) -> None:
@@ -190,8 +190,6 @@ def make_video(
         board.set(WORLD_MODEL_GATE, round(MILLIONTHS * settings.trust.gate(scores)))
 
     held_out = _held_out(config, data, pool.anchors)
-    if start is not None:
-        trust(_scores(held_out, imaginer.model))
     rng = np.random.default_rng([config.seed, 7])
     adapting = Adapting(
         Champion(
@@ -229,14 +227,6 @@ def _held_out(config: TrainConfig, data: ClipData, anchors: StoreReader | None) 
         horizon=video.horizon,
         seed=config.seed,
     )
-
-
-def _scores(held_out: HeldOutScores, model: WorldModel) -> Mapping[str, float]:
-    """Those of the version that a session begins with, on what this run holds out; {} where that is too little."""
-    try:
-        return held_out(model).named()
-    except WorldModelError:
-        return {}
 
 
 def _labeller(

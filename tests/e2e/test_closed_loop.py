@@ -218,7 +218,9 @@ def test_a_run_imagines_video_and_uses_none_of_it_before_its_labels_have_proven_
     assert last["world_model/generated"] > 20 and last["calibration/gate"] == 0.0
     assert all(r["selection/ratio"] == 0.0 for r in records if "selection/ratio" in r)
     gates = [r["selection/gate_world_model"] for r in records if "selection/gate_world_model" in r]
-    assert gates[-1] == 1.0, "the scores that travel with the version open this gate"
+    assert gates[-1] == 0.0, "a copied frame gains nothing over itself, whatever its file says"
+    measured = [r["world_model/held_out_psnr"] for r in records if "world_model/held_out_psnr" in r]
+    assert len(measured) == 1 and measured != [scores["psnr"]], "measured once, when the session begins"
     assert [path.stem for path in (run.path / "world_model" / "versions").iterdir()] == ["000007"], (
         "the given version is the run's first, and its successors are numbered behind it"
     )

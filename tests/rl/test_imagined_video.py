@@ -175,6 +175,20 @@ def test_missed_rounds_are_not_made_up_for_and_leave_time_to_imagine(cell: Cell,
     assert done == [True, False] * 3, "there is a round due all the time, and every other step is free"
 
 
+def test_the_version_that_a_session_begins_with_is_trusted_by_what_this_run_holds_out(
+    cell: Cell, tmp_path: Path
+) -> None:
+    first = Round(cell, tmp_path / "versions")
+    while not first.published:
+        first.step()
+    one = Round(cell, tmp_path / "versions", fitted=True)
+    one.scores = [Scores(21.0, 0.3, {"copy_psnr": 20.0})]
+    assert one.step()["world_model/held_out_psnr"] == 21.0 and one.step() == {}
+    assert [scores["following"] for scores in one.trusted] == [0.3]
+    untold = Round(cell, tmp_path / "none", fitted=True)
+    assert untold.step() == {} and untold.trusted == [{}], "what cannot be measured is not trusted"
+
+
 def test_a_champion_that_stays_is_trusted_by_how_it_does_now(cell: Cell, tmp_path: Path) -> None:
     one = Round(cell, tmp_path / "versions")
     while not one.published:
