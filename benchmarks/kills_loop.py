@@ -2,13 +2,13 @@
 
     python -m benchmarks.kills_loop [--seeds 0 1] [--env-steps 1200]
 
-Writes benchmarks/results/closed_loop_kills.json. Press from state without corrections; the simulator imagines, and a
-judge that knows its truth scores the clips with a little noise, through the calibrator and the gates that judge video.
-Clips of 8 steps, one of eight a replay, all else by default but for pacing, which is off, so that only selection and
-gates stand between a fault and the learner. A fault begins after `AT_UPDATE` updates, when the share is open and the
-task is not learned yet. All workers run in one process; one that died or is stuck is treated as the supervisor would,
-but does not come back. Two contrasts hold the gates open: from the fault on, and from the first update on, there
-without selection, whose queue of failures would stay empty.
+Writes benchmarks/results/closed_loop_kills.json and the table of docs/closed_loop.md. Press from state without
+corrections; the simulator imagines, and a judge that knows its truth scores the clips with a little noise, through
+the calibrator and the gates that judge video. Clips of 8 steps, one of eight a replay, all else by default but for
+pacing, which is off, so that only selection and gates stand between a fault and the learner. A fault begins after
+`AT_UPDATE` updates, when the share is open and the task is not learned yet. All workers run in one process; one that
+died or is stuck is treated as the supervisor would, but does not come back. Two contrasts hold the gates open: from
+the fault on, and from the first update on, there without selection, whose queue of failures would stay empty.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from rl.imagination.clip import ImaginedClip, Origin, Start
 from rl.imagination.labels import LabelledClip, RewardModelLabeller
 from rl.imagination.starts import StartPool
 from rl.metrics import read_metrics
+from rl.pages import write_between
 from rl.preparation import prepare
 from rl.provenance import RESULTS, header, write
 from rl.replay.reader import StoreReader
@@ -50,6 +51,9 @@ from robot.env import RobotEnv
 from robot.types import Float32, Label
 from worldmodel.counterfactual import BranchKind, Motion
 
+PAGE = Path("docs/closed_loop.md")
+MARKS = ("<!-- kills: begin -->", "<!-- kills: end -->")
+BEFORE_AND_USED = (("{:.2f}", "share_before"), ("{:,}", "used_until_zero"))
 SCORE_NOISE = 0.05
 AT_UPDATE = 1100  # when a fault begins
 BEFORE_UPDATES = 100  # up to the fault, over which the share before it is taken
@@ -272,6 +276,48 @@ class Trial:
         }
 
 
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line per fault; of several seeds each figure in turn, successes together."""
+    lines = [
+        "| fault | seeds | share before | updates until it is 0 | imagined used meanwhile "
+        f"| mean share after that (largest) | training, next {NEXT_UPDATES} updates | final success | chance |",
+        "|" + "---|" * 9,
+    ]
+    for row in rows:
+        runs, fault = row["runs"], Fault(row["fault"])
+        lines.append(
+            "| " + " | ".join([fault.value, f"{len(runs)}", *_shut(fault, runs), *_ended(row)]) + " |"
+        )
+    return "\n".join(lines)
+
+
+def _shut(fault: Fault, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The columns of what was used and how soon nothing more."""
+    if fault is Fault.NO_IMAGINATION:
+        return ["-"] * 4
+    before, used = (", ".join(form.format(run[key]) for run in runs) for form, key in BEFORE_AND_USED)
+    if fault.ungated:
+        return [before, "held open", used, "-"]
+    shut = [run["updates_to_zero"] for run in runs]
+    after = [f"{run['share_after_zero']:.2f} ({run['largest_share_after_zero']:.2f})" for run in runs]
+    return [
+        before,
+        ", ".join("never" if n is None else f"{n}" for n in shut),
+        used,
+        ", ".join("-" if n is None else told for n, told in zip(shut, after, strict=True)),
+    ]
+
+
+def _ended(row: Mapping[str, Any]) -> list[str]:
+    """The columns of how the robot did."""
+    runs = row["runs"]
+    return [
+        ", ".join("{} of {}".format(*run["trained_after"]) for run in runs),
+        f"{sum(run['successes'] for run in runs)} of {sum(run['episodes'] for run in runs)}",
+        f"{row['p_chance']:.3f}",
+    ]
+
+
 Records = Sequence[Mapping[str, float]]
 
 
@@ -342,6 +388,7 @@ def main(say: Callable[[str], None] = print) -> int:
                     header("closed_loop_kills", command, ("torch", "numpy", "mujoco")),
                     rows,
                 )
+                write_between(PAGE, *MARKS, table(rows))
     return 0
 
 
