@@ -181,7 +181,7 @@ class Gate:
         for one in dict.fromkeys(episode.tolist()):  # as they came: their numbers say nothing of their age
             residual = (predicted - true)[episode == one]
             alarms.append(self._drift.update(float(residual.mean())))
-            self._surge.update(one, float(np.mean(residual**2)))
+            self._surge.update(float(np.mean(residual**2)))
         if any(alarms):
             self._forget()
             self._fitted, self._drifted = False, True
