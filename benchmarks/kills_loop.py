@@ -388,7 +388,7 @@ def main(say: Callable[[str], None] = print) -> int:
                     header("closed_loop_kills", command, ("torch", "numpy", "mujoco")),
                     rows,
                 )
-                write_between(PAGE, *MARKS, table(rows))
+    write_between(PAGE, *MARKS, table(rows))
     return 0
 
 
