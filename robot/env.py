@@ -14,8 +14,7 @@ import numpy as np
 from gymnasium.utils import seeding
 
 from robot.arm_env import ArmEnv, EnvFacts
-from robot.feedback import Reason
-from robot.interfaces import Clock, RobotFault
+from robot.interfaces import Clock
 from robot.robot import Robot, RobotMemory
 from robot.safety import ClipReason
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
@@ -182,9 +181,11 @@ class RobotEnv(ArmEnv):
             raise RuntimeError("RobotEnv.step: the episode is over or has not begun; call reset() first")
         requested = np.array(action, dtype=np.float32)
         self._ready = False  # until the step has gone well
-        self._require_recent_observation()
+        assert self._observation is not None
         finite = bool(np.isfinite(requested).all())
-        command = self.robot.act(requested.clip(-1.0, 1.0) if finite else requested)
+        command = self.robot.act(
+            requested.clip(-1.0, 1.0) if finite else requested, self._observation.timestamp
+        )
         clipped = set(command.clipped)
         if np.abs(requested).max() > 1.0:
             clipped.add(ClipReason.ACTION)
@@ -239,19 +240,6 @@ class RobotEnv(ArmEnv):
         """Hold the arm and release the devices."""
         self._ready = False
         self.robot.close()
-
-    def _require_recent_observation(self) -> None:
-        """What was decided on an older one is no answer to what is there now; the arm holds."""
-        observation, limit = self._observation, self.robot.timing.max_observation_age
-        assert observation is not None
-        age = self.robot.clock.now() - observation.timestamp
-        if age > limit:
-            self.robot.hold()
-            raise RobotFault(
-                Reason.STALE_OBSERVATION,
-                f"expected an action within {limit:.2f} s of the observation that it answers, got one after "
-                f"{age:.2f} s; the episode is over, reset() and observe anew",
-            )
 
     def _late_views(self, observation: Observation) -> list[str]:
         """Views whose image is older than it should be, though still shown."""

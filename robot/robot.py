@@ -25,6 +25,7 @@ from robot.timing import TimingConfig
 from robot.types import ACTION_DIM, Array, Float32, Observation, ProprioSpec
 from robot.views import Views
 
+MAX_PAUSES = 5  # late feedback on one way to a start, after which it is a fault
 FEEDBACK_TIMEOUT = 0.5  # s to wait for recent feedback before anything moves
 _log = logging.getLogger(__name__)
 
@@ -202,19 +203,27 @@ class Robot:
         """Move to `goal` (6,) [rad] within the governor's caps on speed and acceleration; blocks until there.
 
         For resets: commands need `begin_episode` afterwards. Where feedback is late the arm holds, and goes on once it
-        is back. stop_asked: called at each waypoint; the person beside the arm wants it to stop. Raises RobotFault,
-        holding: what the governor finds unsafe, `operator_stop`, and `interrupted` where `keep_waiting` says no.
+        is back; `stale_feedback` if that happens MAX_PAUSES times. stop_asked: called at each waypoint; the person
+        beside the arm wants it to stop. Raises RobotFault, holding: what the governor finds unsafe, `operator_stop`,
+        and `interrupted` where `keep_waiting` says no.
         """
         self._require_allowed()
         with self._holding_on_errors():
-            while not self._move_straight(goal, stop_asked):
+            for _ in range(MAX_PAUSES):
+                if self._move_straight(goal, stop_asked):
+                    return
                 _log.warning("the arm holds on the way to its start: its feedback was late")
+            raise RobotFault(
+                Reason.STALE_FEEDBACK,
+                f"feedback was late {MAX_PAUSES} times on one way; check the arm's connection",
+            )
 
-    def act(self, action: Float32) -> GovernedCommand:
+    def act(self, action: Float32, observed_at: float | None = None) -> GovernedCommand:
         """Send what the governor allows of `action` (7,), along the axes of `frames.action`.
 
-        The executed action that comes back is along the same axes. Raises RobotFault and holds if it stops, also where
-        the watchdog has stopped it since the last action.
+        observed_at: when what the action answers was observed; `stale_observation` where that is longer ago than
+        `TimingConfig.max_observation_age`. The executed action that comes back is along the same axes. Raises
+        RobotFault and holds if it stops, also where the watchdog has stopped it since the last action.
         """
         wish = np.array(action, dtype=np.float64)
         if (
@@ -225,6 +234,7 @@ class Robot:
             wish[6] = 0.0
         with self._holding_on_errors(), self._lock:
             self._require_watched()
+            self._require_recent(observed_at)
             state, scale = self._arm.state(), self.spec.action_scale
             command = self._governor.command(wish, scale, state, self.clock.now(), frame=self.frames.action)
             if command.joint_positions is None:
@@ -234,6 +244,16 @@ class Robot:
             if command.gripper_changed:
                 self._arm.send_gripper(command.gripper_opening)
         return command
+
+    def _require_recent(self, observed_at: float | None) -> None:
+        """What was decided on an old observation is no answer to what is there now."""
+        age = 0.0 if observed_at is None else self.clock.now() - observed_at
+        if age > (limit := self.timing.max_observation_age):
+            raise RobotFault(
+                Reason.STALE_OBSERVATION,
+                f"expected an action within {limit:.2f} s of the observation that it answers, got one after "
+                f"{age:.2f} s; the episode is over, reset() and observe anew",
+            )
 
     def along_action_axes(self, delta: Array) -> Array:
         """A motion (6,) in [-1, 1] along base axes, as a person steers, as the action (6,) that moves so."""

@@ -275,7 +275,6 @@ class SafetyGovernor:
         self._require_motion_allowed()
         if self._state is not GovernorState.RESETTING:
             self._waypoint = None
-            self._monitor.reset()
             self._enter(GovernorState.RESETTING, Reason.RESET)
         under_way = self._under_way(state)
         self._check(state, self._waypoint if under_way else None, now)
@@ -391,7 +390,8 @@ class SafetyGovernor:
         )
 
     def _stop(self, fault: Fault) -> RobotFault:
-        self._fault, self._waypoint = fault, None
+        self._fault = self._fault or fault  # what came first is what the person is told
+        self._waypoint = None
         self._enter(GovernorState.FAULTED, fault.reason, fault.value)
         return self._refusal(fault)
 

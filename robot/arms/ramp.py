@@ -10,6 +10,9 @@ from robot.interfaces import Clock
 from robot.types import Array
 
 DISPLACED = 0.05  # rad between a standing command and the arm; less is the sag of an arm that holds
+MAX_DISPLACED = (
+    0.12  # rad, once it was displaced before; below `feedback.lag`, at which the governor stops it
+)
 DISPLACED_TIME = (
     0.1  # s without a reading in place: longer than a braking arm swings, or than readings are wrong
 )
@@ -36,6 +39,7 @@ class JointRamp:
             self._began = self._duration = 0.0
             self._stopped = False
             self._in_place_at = self._clock.now()  # when the arm was last seen where it should be
+            self._tolerance = DISPLACED
 
     def move(self, goal: Array, duration: float, measured: Array) -> None:
         """To `goal` (6,) [rad] within `duration` [s], or as fast as allowed; the first time from `measured` (6,)."""
@@ -46,15 +50,16 @@ class JointRamp:
             shortest = float(np.abs(self._goal - self._start).max()) / self._max_speed
             self._began, self._duration = self._clock.now(), max(duration, shortest)
             self._stopped, self._in_place_at = False, self._began
+            self._tolerance = DISPLACED
 
     def stop(self, measured: Array | None) -> None:
         """Stay at `measured` (6,), or where that is not known at the present command.
 
-        A second stop changes nothing while the arm is within DISPLACED of its place, so that an arm that sags a little
+        A second stop changes nothing while the arm is near its place (see `follow`), so that an arm that sags a little
         below its command does not sink further with every stop.
         """
         with self._lock:
-            if self._stopped and (measured is None or self._distance(measured) <= DISPLACED):
+            if self._stopped and (measured is None or self._distance(measured) <= self._tolerance):
                 return
             place = self._command() if measured is None else measured
             if place is not None:
@@ -64,15 +69,17 @@ class JointRamp:
         """Where the arm should stand and does not, stay at `measured` (6,): nothing may bring it back by itself.
 
         So power that returns to an arm that has sunk finds the command where the arm is; if the readings were gone with
-        the power, at the first of them.
+        the power, at the first of them. Each time twice as far, up to MAX_DISPLACED, until the next motion: an arm that
+        hangs below its command by more than DISPLACED would else sink step by step.
         """
         with self._lock:
             now = self._clock.now()
             standing = self._stopped or now >= self._began + self._duration + SETTLED
-            if not standing or self._distance(measured) <= DISPLACED:
+            if not standing or self._distance(measured) <= self._tolerance:
                 self._in_place_at = now
             elif now - self._in_place_at >= DISPLACED_TIME:
                 self._stay(measured)
+                self._tolerance = min(2.0 * self._tolerance, MAX_DISPLACED)
 
     def goal(self) -> Array | None:
         """Joints (6,) [rad] where the motion ends or where it stays; None before the first motion or stop."""

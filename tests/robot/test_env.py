@@ -341,7 +341,9 @@ def test_an_action_on_an_old_observation_is_refused_and_ends_the_episode() -> No
         RobotFault, match=r"stale_observation: expected an action within 0\.75 s .* after 0\.80 s"
     ):
         env.step(np.array([1, 0, 0, 0, 0, 0, 0], np.float32))
-    assert env.robot._governor.state is GovernorState.HOLDING and not sent
+    assert env.robot._governor.state is GovernorState.FAULTED and not sent, (
+        "nothing moves before it is acknowledged"
+    )
     del arm.send_joints
     with pytest.raises(RuntimeError, match="call reset"):
         env.step(REST)

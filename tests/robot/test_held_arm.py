@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robot.arms.ramp import DISPLACED, SETTLED
+from robot.arms.ramp import MAX_DISPLACED, SETTLED
 from robot.geometry import Pose
 from robot.interfaces import DeviceError, RobotFault
 from robot.safety import ClipReason, GovernorState
@@ -64,7 +64,7 @@ def test_in_every_state_the_command_follows_an_arm_that_sinks(state: GovernorSta
     for _ in range(4):
         lose_power(cell, 0.25 * SINK)
         cell.wait(0.12)
-    assert cell.governor.state is state and cell.gap() <= DISPLACED
+    assert cell.governor.state is state and cell.gap() <= MAX_DISPLACED
 
 
 def test_a_reset_after_the_consent_starts_where_the_arm_lies_and_keeps_to_its_speed() -> None:

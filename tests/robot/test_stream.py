@@ -156,3 +156,18 @@ def test_no_work_after_stop() -> None:
     done = count
     WallClock().sleep_until(WallClock().now() + 0.02)
     assert 1 <= done == count
+
+
+def test_an_arm_that_hangs_below_its_command_does_not_sink_step_by_step() -> None:
+    """Re-seated where it hangs it hangs as far below that; each time it may be twice as far off, up to a bound."""
+    clock = VirtualClock()
+    ramp = JointRamp(clock, 1.0)
+    sag, start = 0.06, np.zeros(6)
+    ramp.stop(start)
+    for _ in range(1000):
+        clock.advance(0.01)
+        command = ramp.command()
+        assert command is not None
+        ramp.follow(command - sag)
+    command = ramp.command()
+    assert command is not None and np.abs(command - start).max() <= 2 * sag + 1e-9
