@@ -245,16 +245,6 @@ class Robot:
                 self._arm.send_gripper(command.gripper_opening)
         return command
 
-    def _require_recent(self, observed_at: float | None) -> None:
-        """What was decided on an old observation is no answer to what is there now."""
-        age = 0.0 if observed_at is None else self.clock.now() - observed_at
-        if age > (limit := self.timing.max_observation_age):
-            raise RobotFault(
-                Reason.STALE_OBSERVATION,
-                f"expected an action within {limit:.2f} s of the observation that it answers, got one after "
-                f"{age:.2f} s; the episode is over, reset() and observe anew",
-            )
-
     def along_action_axes(self, delta: Array) -> Array:
         """A motion (6,) in [-1, 1] along base axes, as a person steers, as the action (6,) that moves so."""
         match self.frames.action:
@@ -360,6 +350,16 @@ class Robot:
         if self._unreported is not None:
             fault, self._unreported = self._unreported, None
             raise fault
+
+    def _require_recent(self, observed_at: float | None) -> None:
+        """What was decided on an old observation is no answer to what is there now."""
+        age = 0.0 if observed_at is None else self.clock.now() - observed_at
+        if age > (limit := self.timing.max_observation_age):
+            raise RobotFault(
+                Reason.STALE_OBSERVATION,
+                f"expected an action within {limit:.2f} s of the observation that it answers, got one after "
+                f"{age:.2f} s; the episode is over, reset() and observe anew",
+            )
 
     def _sound_state(self, *, recent: bool = False) -> ArmState:
         """The newest measured state; raises RobotFault where it cannot be used, or is not `recent` enough to start."""
